@@ -8,13 +8,13 @@
 
 /* 16 bytes of words W. */
 template <class W>
-struct ks_pack {
+struct ks_word_pack {
     static constexpr int LENGTH = 16 / (int)sizeof(W);
     union {
         uint4 raw;
         W word[LENGTH];
     };
-    __device__ __forceinline__ ks_pack() : raw(make_uint4(0, 0, 0, 0))
+    __device__ __forceinline__ ks_word_pack() : raw(make_uint4(0, 0, 0, 0))
     {
     }
     /* As pack `at` of memory that holds `words` of them in all. */

@@ -8,14 +8,14 @@
 template <class W>
 __global__ void __launch_bounds__(GATHER_THREADS, sizeof(W) == 1 ? 2 : 4) gather_elements(ks_site site, gather_args a)
 {
-    constexpr int P = ks_pack<W>::LENGTH;
+    constexpr int P = ks_word_pack<W>::LENGTH;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const W *table = (const W *)(job.in + a.table);
     const unsigned char *indices = job.in + a.indices;
     const int64_t packs = (a.items + P - 1) / P, threads = (int64_t)gridDim.x * blockDim.x;
     for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < packs; at += threads) {
-        ks_pack<W> pack;
+        ks_word_pack<W> pack;
         int64_t index[P];
 #pragma unroll
         for (int i = 0; i < P; i++)

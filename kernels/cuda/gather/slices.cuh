@@ -72,9 +72,9 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_slice_pack(ks_site site
 /* Each slice is one word: all indices of a pack come first. */
 template <class W>
 __device__ __forceinline__ void gather_single(const ks_site &site, const gather_args &a, const ks_job_sides &job,
-                                              const W *table, int64_t first, ks_pack<W> *pack)
+                                              const W *table, int64_t first, ks_word_pack<W> *pack)
 {
-    constexpr int P = ks_pack<W>::LENGTH;
+    constexpr int P = ks_word_pack<W>::LENGTH;
     int64_t source[P];
 #pragma unroll
     for (int i = 0; i < P; i++) source[i] = first + i < a.items ? gather_source(site, a, job, first + i) : -1;
@@ -88,13 +88,13 @@ template <class W, bool SINGLE>
 __global__ void __launch_bounds__(GATHER_THREADS, sizeof(W) == 1 ? 2 : 4)
     gather_slice_words(ks_site site, gather_args a)
 {
-    constexpr int P = ks_pack<W>::LENGTH;
+    constexpr int P = ks_word_pack<W>::LENGTH;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const W *table = (const W *)(job.in + a.table);
     const int64_t packs = (a.items + P - 1) / P, threads = (int64_t)gridDim.x * blockDim.x;
     for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < packs; at += threads) {
-        ks_pack<W> pack;
+        ks_word_pack<W> pack;
         if (SINGLE) {
             gather_single(site, a, job, table, at * P, &pack);
         } else {

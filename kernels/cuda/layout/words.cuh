@@ -85,14 +85,14 @@ __global__ void __launch_bounds__(LAYOUT_THREADS) layout_words(ks_site site, lay
 template <class W, bool PADDED>
 __global__ void __launch_bounds__(LAYOUT_THREADS) layout_packs(ks_site site, layout_args a)
 {
-    constexpr int P = ks_pack<W>::LENGTH;
+    constexpr int P = ks_word_pack<W>::LENGTH;
     ks_job_sides job;
     if (!layout_enter(site, a, &job)) return;
     const W *in = (const W *)(job.in + a.in);
     const int64_t packs = (a.items + P - 1) / P, threads = (int64_t)gridDim.x * blockDim.x;
     const int64_t extent = a.axis[a.rank - 1].per.by;
     for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < packs; at += threads) {
-        ks_pack<W> pack;
+        ks_word_pack<W> pack;
         layout_place place = layout_find<PADDED>(a, at * P);
 #pragma unroll
         for (int i = 0; i < P; i++) {

@@ -40,13 +40,13 @@ __device__ __forceinline__ W window_read(const window_args &a, const W *in, cons
 template <class W>
 __global__ void __launch_bounds__(WINDOW_THREADS) window_packs(ks_site site, window_args a)
 {
-    constexpr int P = ks_pack<W>::LENGTH, FLIGHT = P < 4 ? 4 / P : 1;
+    constexpr int P = ks_word_pack<W>::LENGTH, FLIGHT = P < 4 ? 4 / P : 1;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const W *in = (const W *)(job.in + a.in);
     const int64_t packs = (a.items + P - 1) / P, threads = (int64_t)gridDim.x * blockDim.x;
     for (int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; first < packs; first += FLIGHT * threads) {
-        ks_pack<W> moved[FLIGHT];
+        ks_word_pack<W> moved[FLIGHT];
 #pragma unroll
         for (int k = 0; k < FLIGHT; k++) {
             const int64_t item = (first + k * threads) * P;
