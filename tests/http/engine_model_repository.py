@@ -2,7 +2,8 @@
 """--model-repository: models on disk, at start and by Triton's load, in the three modes; folders that change, come, go, or are no models';
 and what ends the start. The answers say whose file they are of.
 
-engine_model_repository.py KERNSERVE"""
+engine_model_repository.py KERNSERVE [BACKEND]     cpu, where none is named
+"""
 import json
 import os
 import shutil
@@ -14,12 +15,12 @@ import threading
 
 from daemon import Daemon, check, comes_to, free_ports, request, wrongs
 from files import write_npy, write_safetensors
-from models import Client, scaled
+from models import BACKEND, Client, scaled
 from tensors import Tensor
 
 PATH = sys.argv[1]
 SCALE = dict(scaled(1.0), initializers=["k"])
-STARTS = ("--backend", "cpu", "--threads", "1", "--resident-bytes", "32M")
+STARTS = ("--backend", BACKEND, "--threads", "1", "--resident-bytes", "32M")
 
 
 def write(path, data):

@@ -2,7 +2,7 @@
 """Models loaded, replaced and unloaded while clients ask them; exit code 1 where a promise does not hold: each answer is one version's, or
 404 behind an unload, and memory, descriptors and threads are as before.
 
-models_load.py KERNSERVE [--count 10000] [--clients 64] [--seconds 0]     that many loads, or for as long
+models_load.py KERNSERVE [--count 10000] [--clients 64] [--seconds 0] [--backend cpu]     that many loads, or for as long
 """
 
 import argparse
@@ -18,6 +18,7 @@ parser.add_argument("kernserve")
 parser.add_argument("--count", type=int, default=COUNT)
 parser.add_argument("--clients", type=int, default=CLIENTS)
 parser.add_argument("--seconds", type=float, default=0)
+parser.add_argument("--backend", default="cpu")
 parser.add_argument("--growth", type=int, default=GROWTH_KIB, help="KiB of memory that are no leak; a sanitizer keeps what is freed")
 GIVEN = parser.parse_args()
 sys.argv[1:] = [GIVEN.kernserve]
@@ -68,7 +69,7 @@ def load(client, i):
 
 def main():
     problems, wrong, seen, stop = [], [], set(), threading.Event()
-    with Daemon(GIVEN.kernserve, "--backend", "cpu", "--pinned-bytes", "64M", "--resident-bytes", "64M", "--log-level", "error") as daemon:
+    with Daemon(GIVEN.kernserve, "--backend", GIVEN.backend, "--pinned-bytes", "64M", "--resident-bytes", "64M", "--log-level", "error") as daemon:
         client, process = Client(daemon), daemon.process.pid
         problems += filter(None, (load(client, i) for i in range(BEFORE)))
         threads = [threading.Thread(target=ask, args=(daemon, i, stop, wrong, seen)) for i in range(GIVEN.clients)]
