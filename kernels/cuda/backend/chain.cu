@@ -2,8 +2,9 @@
  *
  * Memory   the lane's workspace: the arena, then what the hungriest step needs. Steps use it, and the counters, in turn: the stream orders
  *          them, and each launch leaves its counters at zero.
- * Stamps   none: each step's kernels would write the completion's anew. All of a chain's time is compute. Where the times of steps are
- *          asked for, events stand around them: such a launch goes without a graph.
+ * Stamps   the first step's start and the last one's end: the steps behind the first have a completion of their own, next to the launch's.
+ *          Where one of the two is a copy or a library's, there are none, and all of a chain's time is compute. Where the times of steps
+ *          are asked for, events stand around them: such a launch goes without a graph.
  * Threads  the lane's. */
 #include "cuda/backend/chain.h"
 
@@ -32,6 +33,11 @@ static ks_status plan_step(const ks_chip *chip, ks_step *step, ks_cuda_plan *who
     return KS_OK;
 }
 
+static bool is_stamped(const ks_step *step)
+{
+    return step->spec.op && !step->unstamped;
+}
+
 ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out, ks_error *error)
 {
     ks_program *program = plan->program;
@@ -52,7 +58,7 @@ ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out
     }
     out->workspace_bytes += arena;
     out->batch_max = 1;
-    out->unstamped = true;
+    out->unstamped = !is_stamped(&program->step[0]) || !is_stamped(&program->step[program->count - 1]);
     out->kernel_info.grid = 0;
     snprintf(out->kernel_info.kernel, sizeof out->kernel_info.kernel, "chain<%d steps>", program->count);
     return KS_OK;
@@ -116,9 +122,12 @@ const unsigned char *ks_cuda_chain_input(const ks_spec *spec, const ks_site *sit
     return read_at(&m, &step->in[input]);
 }
 
-static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_step *step, size_t arena, ks_error *error)
+static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_program *program, int number,
+                             ks_error *error)
 {
+    const ks_step *step = &program->step[number];
     const ks_cuda_op *op = ks_cuda_op_of(step->spec.op);
+    const size_t arena = arena_bytes(program);
     ks_chip chip = lane->device->chip;
     ks_site site = *m->site;
     ks_spec placed;
@@ -126,6 +135,7 @@ static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_step
     place_step(m, step, &placed, &site.only);
     site.workspace += arena;
     site.workspace_stride = step->workspace_bytes;
+    site.completion += number > 0;
     site.node = (uint8_t)step->node[0];
     const ks_status status = op->launch(&chip, &placed, step->algorithm, site, 1, lane->stream, error);
     ks_cuda_plan own;
@@ -184,8 +194,7 @@ ks_status ks_cuda_chain_record(ks_lane *lane, const ks_plan *plan, const ks_spec
     if (!status) status = mark(lane, 0, error);
     for (int i = 0; i < program->count && !status; i++) {
         const ks_step *step = &program->step[i];
-        status = step->spec.op ? record_step(lane, &m, step, arena_bytes(program), error)
-                               : record_copy(lane, &m, step, error);
+        status = step->spec.op ? record_step(lane, &m, program, i, error) : record_copy(lane, &m, step, error);
         if (!status) status = mark(lane, i + 1, error);
     }
     return status;

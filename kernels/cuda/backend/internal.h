@@ -27,7 +27,8 @@ static const size_t KS_COPY_CHUNK_BYTES = 1 << 20; /* of a staged request: one i
 static const int64_t KS_LATE_NS = 2000000;         /* a launch without news for so long is asked for its error */
 static const int64_t KS_LATE_STEP_NS = 1000000;    /* and again after so long: each question takes the driver's lock */
 enum { KS_COPY_CHUNKS = 3 }; /* ring buffers: one being filled, one on the link, one being emptied */
-static_assert(sizeof(ks_completion) == KS_COMPLETION_BYTES && (int)KS_COMPLETION_BYTES <= (int)KS_ALIGNMENT,
+static_assert(KS_COMPLETION_LINE * sizeof(ks_completion) == KS_COMPLETION_BYTES &&
+                  (int)KS_COMPLETION_BYTES <= (int)KS_ALIGNMENT,
               "the completion fits in front of an out side");
 
 /* Host time = device time + an offset that lies in [low, high] (clock.cu). */
@@ -97,8 +98,8 @@ typedef struct ks_lane_shared {
     alignas(256) ks_job_table job_table;
     alignas(128) ks_completion completion;
     alignas(128) ks_completion probe;
-    alignas(128) ks_completion device_buffer_completion; /* a copy of the device buffer's, behind its kernels */
-    alignas(128) uint64_t words[KS_BATCH_MAX];           /* the jobs' status words, where the completion says so */
+    alignas(128) ks_completion device_buffer_completion[KS_COMPLETION_LINE]; /* copied from there behind its kernels */
+    alignas(128) uint64_t words[KS_BATCH_MAX]; /* the jobs' status words, where the completion says so */
 } ks_lane_shared;
 
 typedef enum ks_path {

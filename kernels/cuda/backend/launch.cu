@@ -34,7 +34,7 @@ static bool on_slots(const ks_lane *lane)
 static ks_completion *completion_of(const ks_lane *lane, const ks_slot *slot)
 {
     return slot->out ? (ks_completion *)(void *)(slot->out - KS_COMPLETION_BYTES)
-                     : &lane->shared->device_buffer_completion;
+                     : lane->shared->device_buffer_completion;
 }
 
 static void line_clear(const ks_lane *lane, const ks_slot *slot)
@@ -232,14 +232,15 @@ static ks_status device_buffer_launch(ks_lane *lane, const ks_plan *plan, const 
     site.only = (ks_job_sides){.in = (const unsigned char *)slot->in_device, .out = (unsigned char *)slot->out_device};
     site.completion = completion;
     KS_TRY(device, error, cudaStreamWaitEvent(lane->stream, ((const ks_device_buffer *)slot->memory)->filled, 0));
-    KS_TRY(device, error,
-           cudaMemsetAsync(completion, plan->unstamped, KS_COMPLETION_BYTES, lane->stream)); /* not 0: it shows */
+    KS_TRY(device, error, cudaMemsetAsync(completion, 0, KS_COMPLETION_BYTES, lane->stream));
+    if (plan->unstamped) /* not 0: it shows */
+        KS_TRY(device, error, cudaMemsetAsync(completion, 1, sizeof completion->start_ns, lane->stream));
     ks_spec placed;
     if (slot->places) place_tensors(plan, slot->places, &placed, &site.only);
     const ks_status status = ks_cuda_record_on(lane, plan, slot->places ? &placed : &plan->spec, &site, 1, error);
     if (status) return status;
     KS_TRY(device, error,
-           cudaMemcpyAsync(&lane->shared->device_buffer_completion, completion, KS_COMPLETION_BYTES,
+           cudaMemcpyAsync(lane->shared->device_buffer_completion, completion, KS_COMPLETION_BYTES,
                            cudaMemcpyDeviceToHost, lane->stream));
     KS_TRY(device, error, cudaEventRecord(lane->event, lane->stream));
     return KS_OK;
@@ -377,7 +378,7 @@ static void finish_times(ks_lane *lane, ks_batch *batch)
     batch->compute_ns = done - lane->launch_ns;
     batch->kernel_ns = -1;
     if (batch->step_ns) ks_cuda_chain_times(lane, batch);
-    if (batch->plan->unstamped) return;
+    if (batch->plan->unstamped || batch->step_ns) return;
     if (on_slots(lane)) {
         const ks_completion *completion = &lane->shared->completion;
         batch->kernel_ns = (int64_t)(completion->end_ns - completion->start_ns);
@@ -385,7 +386,8 @@ static void finish_times(ks_lane *lane, ks_batch *batch)
                              done - (int64_t)completion->end_ns);
         lane->clock.tight_ns = done;
     } else if (batch->count == 1) {
-        const ks_completion *completion = completion_of(lane, batch->slots[0]);
+        ks_completion *completion = completion_of(lane, batch->slots[0]);
+        if (batch->plan->program && batch->plan->program->count > 1) completion->end_ns = completion[1].end_ns;
         batch->kernel_ns = (int64_t)(completion->end_ns - completion->start_ns);
         ks_cuda_clock_phases(lane, completion, done, batch);
         ks_cuda_clock_probe_later(lane, done);

@@ -25,7 +25,9 @@ void ks_cuda_find_occupancy(ks_device *device, ks_plan *plan)
     cudaFuncAttributes has;
     int ctas = 0;
     memset(occupancy, 0, sizeof *occupancy);
-    if (plan->unstamped || ks_cuda_use(device) != cudaSuccess || ks_cuda_note(device, plan, &note, &ignored)) return;
+    if (plan->unstamped || plan->program || ks_cuda_use(device) != cudaSuccess ||
+        ks_cuda_note(device, plan, &note, &ignored))
+        return;
     if (!note.kernel || cudaFuncGetAttributes(&has, note.kernel) != cudaSuccess ||
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, note.kernel, note.threads, note.shared_bytes) !=
             cudaSuccess) {

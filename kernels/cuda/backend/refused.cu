@@ -65,17 +65,18 @@ void ks_cuda_clear_word(ks_lane *lane)
     lane->shared->completion.refused = 0; /* of mapped slots, whose words are the lane's */
     if (lane->path == KS_PATH_DEVICE_BUFFER || lane->path == KS_PATH_TRIAL)
         return; /* one is new each time, one reads none */
-    cudaMemsetAsync(ks_cuda_place_of(lane, lane->batch->plan).completion + offsetof(ks_completion, word), 0,
-                    sizeof(uint64_t), lane->stream);
+    ks_completion *line = (ks_completion *)(void *)ks_cuda_place_of(lane, lane->batch->plan).completion;
+    for (int i = 0; i < KS_COMPLETION_LINE; i++) cudaMemsetAsync(&line[i].word, 0, sizeof line[i].word, lane->stream);
 }
 
 ks_status ks_cuda_read_word(ks_lane *lane, int i, const ks_completion *completion, ks_error *error)
 {
     if (!ks_decides(&lane->batch->plan->spec)) return KS_OK;
     lane->batch->bad[i].input = 0;
-    if (completion->word == 0) return KS_OK;
+    const uint64_t first = completion[0].word, later = completion[1].word, word = first > later ? first : later;
+    if (word == 0) return KS_OK;
     ks_cuda_clear_word(lane);
-    return take(lane, i, completion->word, error); /* waits, so that the arena's memory may go */
+    return take(lane, i, word, error); /* waits, so that the arena's memory may go */
 }
 
 ks_status ks_cuda_read_words(ks_lane *lane, ks_error *error)

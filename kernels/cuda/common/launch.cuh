@@ -56,8 +56,9 @@ typedef struct ks_completion {
     uint32_t sequence;         /* on mapped slots: written last, release at system scope */
     uint32_t refused;          /* on mapped slots: some job's status word is not 0, and all stand in ks_site.shown */
     uint64_t word;             /* on device memory: the job's status word; the host clears it when it has read one */
-    uint32_t unused[8];
 } ks_completion;
+/* Completions in front of an out side: the launch's; of a chain its first step's, then one that the steps behind it write in turn. */
+enum { KS_COMPLETION_LINE = 2 };
 
 /* By value as each kernel's first argument: fixed for a lane. */
 typedef struct ks_site {
