@@ -81,6 +81,7 @@ static bool chain_run_program(const ks_spec *spec, void (*fill)(const ks_tensor 
     ks_error error = {0};
     if (ks_program_make(spec, &program, &error) != KS_OK) abort();
     void *scratch = chain_memory(ks_cpu_chain_prepare(program));
+    unsigned char *arena = chain_memory(ks_cpu_chain_arena_bytes(program));
     const int first = chain->op.inputs_count + chain->constants;
     for (int i = 0; i < first; i++) {
         const bool input = i < chain->op.inputs_count;
@@ -95,7 +96,9 @@ static bool chain_run_program(const ks_spec *spec, void (*fill)(const ks_tensor 
     for (int i = 0; i < spec->outputs; i++) out[i] = chain_memory(spec->out[i].size_bytes);
     for (int i = 0; i < chain->nodes; i++) chain_run_node(chain, &chain->node[i], values);
     ks_bad_value bad;
-    if (!ks_cpu_chain_run(program, in, out, scratch, &(ks_cpu_chain_note){.bad = &bad})) abort();
+    if (!ks_cpu_chain_run(program, in, out, &(ks_cpu_chain_memory){.arena = arena, .scratch = scratch},
+                          &(ks_cpu_chain_note){.bad = &bad}))
+        abort();
     bool right = true;
     for (int i = 0; i < spec->outputs; i++) {
         const ks_tensor *wanted = &values->tensor[chain->output[i]];
@@ -105,6 +108,7 @@ static bool chain_run_program(const ks_spec *spec, void (*fill)(const ks_tensor 
     }
     for (int i = 0; i < first + chain->made; i++) free(values->memory[i]);
     for (int i = 0; i < spec->outputs; i++) free(out[i]);
+    free(arena);
     free(scratch);
     free(values);
     ks_program_free(&program);

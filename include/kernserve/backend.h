@@ -42,6 +42,7 @@ typedef struct ks_limits {
     size_t
         stream_bytes; /* device memory for large requests, all shards; 0: an eighth of what is free of it, at most 8 GiB */
     size_t workspace_bytes; /* of a lane, for a plan's partial results and packed operands */
+    size_t model_bytes;     /* of a lane, for the values between a chain's steps */
     size_t mapped_max;      /* largest in + out that works on mapped slots; SIZE_MAX: measured at open */
     bool pinned_must;       /* false: go on with pageable memory where pinning fails */
     const char *cublaslt;   /* the library's file, "auto": where it usually lies; NULL: it stays closed */

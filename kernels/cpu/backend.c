@@ -41,6 +41,7 @@ typedef enum lane_state { LANE_FREE, LANE_RUNNING, LANE_DONE } lane_state;
 
 struct ks_lane {
     /* fixed after open: */
+    ks_device *device;
     int wake_fd;
     pthread_t thread;
     sem_t mailbox;
@@ -50,6 +51,7 @@ struct ks_lane {
     ks_cpu_join join;
     void *scratch;
     size_t scratch_bytes;
+    ks_cpu_arena arena;
     unsigned char *operands; /* of a trial, while one runs */
     bool stop;
     /* written by the thread that ran the batch, before state says LANE_DONE: */
@@ -120,6 +122,7 @@ static ks_status cpu_open(const ks_limits *limits, ks_device **out, ks_error *er
     ks_device *device = calloc(1, sizeof *device);
     if (!device) return ks_fail(error, KS_MEMORY, "no memory for the CPU device");
     device->limits = *limits;
+    pthread_mutex_init(&device->arenas.lock, NULL);
     device->info.backend = "cpu";
     ks_cpu_probe_open();
     read_cpu_name(device->info.name, sizeof device->info.name);
@@ -133,7 +136,10 @@ static ks_status cpu_open(const ks_limits *limits, ks_device **out, ks_error *er
 
 static void cpu_close(ks_device **device)
 {
-    if (*device) ks_cpu_resident_close(*device);
+    if (*device) {
+        ks_cpu_resident_close(*device);
+        pthread_mutex_destroy(&(*device)->arenas.lock);
+    }
     free(*device);
     *device = NULL;
 }
@@ -225,10 +231,20 @@ static bool prepare_join(ks_plan *plan)
     return true;
 }
 
+static ks_status check_arena(const ks_device *device, const ks_plan *plan, ks_error *error)
+{
+    const size_t bytes = plan->program ? ks_cpu_chain_arena_bytes(plan->program) : 0, most = device->limits.model_bytes;
+    if (bytes <= most) return KS_OK;
+    return ks_fail(error, KS_WORK,
+                   "%s: the values between its nodes take %zu bytes, a lane has %zu for them (--model-arena)",
+                   plan->spec.op->name, bytes, most);
+}
+
 static ks_status cpu_prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
-    (void)device, (void)error;
     if (plan->join_rows && prepare_join(plan)) return KS_OK;
+    const ks_status status = check_arena(device, plan, error);
+    if (status != KS_OK) return status;
     choose(plan, !plan->program && ks_onednn_takes(&plan->spec));
     plan->workspace_bytes = plan->program ? ks_cpu_chain_prepare(plan->program) : ks_cpu_scratch_bytes(&plan->spec);
     if (plan->program)
@@ -309,7 +325,8 @@ static bool run_job(const ks_lane *lane, const ks_plan *plan, const ks_slot *slo
         out[i] =
             slot->out_window[i] ? slot->out_window[i] : slot->out + (places ? places->out[i] : spec->out[i].offset);
     if (plan->program)
-        return ks_cpu_chain_run(plan->program, in, out, lane->scratch,
+        return ks_cpu_chain_run(plan->program, in, out,
+                                &(ks_cpu_chain_memory){.arena = lane->arena.memory, .scratch = lane->scratch},
                                 &(ks_cpu_chain_note){.step_ns = lane->batch->step_ns, .bad = bad});
     if (!lane->onednn || !ks_onednn_run(spec, in, out[0])) ks_cpu_reference(spec, in, out, lane->scratch);
     return true;
@@ -395,9 +412,9 @@ static void *work(void *context)
 
 static ks_status cpu_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)
 {
-    (void)device;
     ks_lane *lane = calloc(1, sizeof *lane);
     if (!lane) return ks_fail(error, KS_MEMORY, "no memory for lane %d", index);
+    lane->device = device;
     lane->wake_fd = wake_fd;
     sem_init(&lane->mailbox, 0, 0);
     /* Signals are for the daemon's own threads. */
@@ -411,6 +428,7 @@ static ks_status cpu_lane_open(ks_device *device, int index, int wake_fd, ks_lan
         free(lane);
         return ks_fail(error, KS_MEMORY, "cannot start the thread of lane %d: %s", index, strerror(failure));
     }
+    ks_cpu_arena_open(&device->arenas, &lane->arena);
     char name[16];
     snprintf(name, sizeof name, "ks-lane-%d", index);
     pthread_setname_np(lane->thread, name);
@@ -430,6 +448,7 @@ static void cpu_lane_close(ks_lane **lane)
     sem_post(&closing->mailbox);
     pthread_join(closing->thread, NULL);
     sem_destroy(&closing->mailbox);
+    ks_cpu_arena_close(&closing->device->arenas, &closing->arena);
     free(closing->operands);
     free(closing->scratch);
     free(closing);
@@ -451,7 +470,9 @@ static ks_status cpu_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 {
     assert(atomic_load_explicit(&lane->state, memory_order_relaxed) == LANE_FREE);
     assert(batch->trial > 0 || (batch->count >= 1 && batch->count <= KS_BATCH_MAX));
-    const ks_status status = grow_scratch(lane, batch->plan->workspace_bytes, error);
+    const size_t arena = batch->plan->program ? ks_cpu_chain_arena_bytes(batch->plan->program) : 0;
+    ks_status status = grow_scratch(lane, batch->plan->workspace_bytes, error);
+    if (status == KS_OK && arena) status = ks_cpu_arena_take(&lane->arena, arena, error);
     if (status != KS_OK) return status;
     if (batch->trial) {
         lane->operands = aligned_alloc(KS_ALIGNMENT, trial_bytes(batch->plan));
@@ -485,6 +506,7 @@ static ks_poll cpu_poll(ks_lane *lane, ks_error *error)
     batch->h2d_ns = batch->d2h_ns = 0;
     batch->compute_ns = lane->done_ns - lane->launched_ns;
     batch->kernel_ns = lane->done_ns - lane->begun_ns;
+    ks_cpu_arena_give(&lane->arena);
     if (batch->trial) {
         batch->kernel_ns /= batch->trial;
         free(lane->operands);

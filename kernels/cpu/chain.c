@@ -6,6 +6,11 @@
 #include <string.h>
 #include <time.h>
 
+size_t ks_cpu_chain_arena_bytes(const ks_program *program)
+{
+    return program->arena_bytes ? ks_align(program->arena_bytes + KS_PAD) : 0;
+}
+
 size_t ks_cpu_chain_prepare(ks_program *program)
 {
     size_t scratch = 0;
@@ -20,7 +25,7 @@ size_t ks_cpu_chain_prepare(ks_program *program)
         step->workspace_bytes = ks_cpu_scratch_bytes(&step->spec);
         if (step->workspace_bytes > scratch) scratch = step->workspace_bytes;
     }
-    return ks_align(program->arena_bytes + KS_PAD) + scratch;
+    return scratch;
 }
 
 /* The tensors of a launch: addresses of the chain's own, and of its arena. */
@@ -77,14 +82,13 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-bool ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch,
-                      const ks_cpu_chain_note *note)
+bool ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out,
+                      const ks_cpu_chain_memory *own, const ks_cpu_chain_note *note)
 {
-    const memory m = {.in = in, .out = out, .arena = scratch};
-    unsigned char *rest = m.arena + ks_align(program->arena_bytes + KS_PAD);
+    const memory m = {.in = in, .out = out, .arena = own->arena};
     int64_t begun_ns = note->step_ns ? now_ns() : 0;
     for (int i = 0; i < program->count; i++) {
-        const bool done = run_step(&program->step[i], &m, rest, note->bad);
+        const bool done = run_step(&program->step[i], &m, own->scratch, note->bad);
         if (!done && note->step_ns) note->step_ns[i] = -1;
         if (!done) return false;
         if (!note->step_ns) continue;

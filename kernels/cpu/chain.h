@@ -1,12 +1,14 @@
 /* Chains on the CPU: a job's steps one behind the other, by oneDNN where it takes one, else by the reference.
  *
- * Memory   scratch: the arena, then what the hungriest step needs.
+ * Memory   arena: values between steps; scratch: what the hungriest step needs.
  * Threads  a lane's; all memory is the caller's. */
 #ifndef KS_CPU_CHAIN_H
 #define KS_CPU_CHAIN_H
 
 #include "kernserve/chain.h"
 
+/* Of the arena, with the readable bytes behind it; 0: there are no values between steps. */
+size_t ks_cpu_chain_arena_bytes(const ks_program *program);
 /* Chooses for each step. Returns the bytes of scratch. */
 size_t ks_cpu_chain_prepare(ks_program *program);
 /* What a run leaves beside its outputs. */
@@ -15,8 +17,13 @@ typedef struct ks_cpu_chain_note {
     ks_bad_value *bad; /* of a run that is false */
 } ks_cpu_chain_note;
 
+typedef struct ks_cpu_chain_memory {
+    unsigned char *arena;
+    void *scratch;
+} ks_cpu_chain_memory;
+
 /* in, out: of the chain. false: values of a step that decide are out of bounds, and it and those behind it have not run. */
-bool ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch,
-                      const ks_cpu_chain_note *note);
+bool ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out,
+                      const ks_cpu_chain_memory *own, const ks_cpu_chain_note *note);
 
 #endif

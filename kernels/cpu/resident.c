@@ -114,6 +114,7 @@ static ks_status pack(ks_device *device, const ks_slot *from, const ks_slot *to,
 static void trim(ks_device *device)
 {
     ks_cpu_memory *memory = &device->resident;
+    ks_cpu_arenas_rest(&device->arenas);
     if (!memory->range) return;
     pthread_mutex_lock(&memory->lock);
     const bool quiet = ++memory->quiet_turns >= KS_RANGE_QUIET_TURNS;

@@ -3,6 +3,7 @@
 #define KS_CPU_RESIDENT_H
 #include <pthread.h>
 
+#include "cpu/arena.h"
 #include "kernserve/backend.h"
 #include "memory/range.h"
 
@@ -19,6 +20,7 @@ struct ks_device {
     ks_limits limits;
     ks_device_info info;
     ks_cpu_memory resident;
+    ks_cpu_arenas arenas; /* of its lanes */
 };
 
 void ks_cpu_resident_close(ks_device *device);

@@ -20,8 +20,12 @@ static void print_device(const ks_backend *backend, ks_device *device)
 /* A line for each device of a backend: one, but of GPUs as many as there are. */
 static ks_status list_devices(const ks_backend_row *row, const ks_config *config, ks_error *error)
 {
-    ks_limits limits = {
-        .device_index = -1, .lanes = 1, .lane_bytes = 1 << 20, .workspace_bytes = config->workspace, .mapped_max = 0};
+    ks_limits limits = {.device_index = -1,
+                        .lanes = 1,
+                        .lane_bytes = 1 << 20,
+                        .workspace_bytes = config->workspace,
+                        .model_bytes = config->model_arena,
+                        .mapped_max = 0};
     const ks_backend *backend = row->backend();
     ks_device *device = NULL;
     if (!backend) printf("%s: not in this build\n", row->name);

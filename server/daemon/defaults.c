@@ -189,6 +189,7 @@ ks_status ks_defaults_limits(const ks_config *config, const ks_engine_options *e
                        .large_bytes = config->max_body + config->max_output,
                        .stream_bytes = config->stream_bytes,
                        .workspace_bytes = config->workspace,
+                       .model_bytes = config->model_arena,
                        .mapped_max = config->mapped_max ? config->mapped_max : SIZE_MAX,
                        .pinned_must = config->pinned == KS_PINNED_MUST,
                        .cublaslt = ks_defaults_library(config) ? config->cublaslt : NULL};

@@ -107,18 +107,27 @@ static ks_status identify(ks_loaded *loaded, ks_error *error)
 
 /* --- a plan --------------------------------------------------------------------------------------------------------------- */
 
+/* What a device has no room for is a fault of the document. */
+static ks_status refuse_plan(ks_status status, const ks_error *why, int64_t batch, ks_error *error)
+{
+    if (status != KS_WORK) return ks_fail(error, status, "%s", why->text);
+    return ks_fail(error, KS_DEFINITION, "at a batch of %lld: %s", (long long)batch, why->text);
+}
+
 static ks_status plan(const ks_models *models, ks_loaded *loaded, int64_t batch, ks_error *error)
 {
     ks_plan *asked = calloc(1, sizeof *asked);
     if (!asked) return ks_fail(error, KS_MEMORY, "no memory for a plan of '%s'", loaded->definition->model.name);
     asked->batch_max = 1;
+    ks_error why = {.status = KS_OK};
     ks_status status = ks_definition_sample(loaded->definition, batch, &asked->spec, error);
     if (status == KS_OK) status = ks_program_make(&asked->spec, &asked->program, error);
     if (status == KS_OK) {
         asked->in_bytes = ks_spec_in_bytes(&asked->spec);
         asked->out_bytes = ks_spec_out_bytes(&asked->spec);
         loaded->steps = asked->program->count;
-        status = models->options.backend->prepare(models->options.device, asked, error);
+        status = models->options.backend->prepare(models->options.device, asked, &why);
+        if (status != KS_OK) status = refuse_plan(status, &why, batch, error);
     }
     ks_program_free(&asked->program);
     free(asked);

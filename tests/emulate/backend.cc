@@ -77,6 +77,7 @@ static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error 
     device->limits = *limits;
     device->limits.lane_bytes = SIZE_MAX;
     device->info.mapped_max = limits->mapped_max;
+    device->model_fits = limits->model_bytes;
     device->chip = {.capability = capability ? atoi(capability) : 90,
                     .sms = sms ? atoi(sms) : 4,
                     .threads_sm = 2048,
@@ -184,8 +185,8 @@ static void forget(ks_lane *lane, ks_plan *plan)
 }
 
 /* What status words say of values, and what stands at the places: the batch's, as refused.cu has it. */
-static ks_status read_words(const ks_site *site, job_memory *const *jobs, const uint64_t *words, ks_batch *batch,
-                            ks_error *error)
+static ks_status read_words(const ks_lane *lane, const ks_site *site, job_memory *const *jobs, const uint64_t *words,
+                            ks_batch *batch, ks_error *error)
 {
     const ks_plan *plan = batch->plan;
     for (int i = 0; i < batch->count; i++) {
@@ -199,7 +200,7 @@ static ks_status read_words(const ks_site *site, job_memory *const *jobs, const 
             bad.place >= 2 * ks_tensor_count(&spec.in[bad.input]))
             return ks_fail(error, KS_DEVICE, "%s: a status word that is none", plan->kernel_info.kernel);
         const ks_tensor &in = spec.in[bad.input];
-        const unsigned char *at = step       ? ks_cuda_chain_input(&plan->spec, site, step, bad.input)
+        const unsigned char *at = step       ? ks_cuda_chain_input(lane, &plan->spec, site, step, bad.input)
                                   : in.fixed ? (const unsigned char *)in.fixed
                                              : jobs[i]->in.data + in.offset;
         const int64_t place = bad.place % ks_tensor_count(&in);
@@ -216,6 +217,8 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
     const ks_plan *plan = batch->plan;
     const int bucket = plan->mapped ? 1 << ks_bucket(count) : 1;
     guarded workspace(plan->workspace_bytes * (size_t)bucket, front_now);
+    guarded model(plan->program ? ks_cuda_chain_arena_bytes(plan->program) : 0, front_now);
+    lane->model = model.data;
     guarded counters(plan->counters * sizeof(uint32_t) * (size_t)bucket, front_now);
     guarded control(sizeof(ks_job_table), front_now);
     ks_job_table *job_table = (ks_job_table *)(void *)control.data;
@@ -266,7 +269,7 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
         return ks_fail(error, KS_DEVICE, "%s: status words are left", kernel);
     const uint64_t word = completion.word > last.word ? completion.word : last.word;
     if (batch->trial || !(plan->mapped ? completion.refused : word != 0)) return KS_OK;
-    return read_words(&site, jobs, plan->mapped ? shown : &word, batch, error);
+    return read_words(lane, &site, jobs, plan->mapped ? shown : &word, batch, error);
 }
 
 /* The spec of so many rows, whose fixed inputs are found from the arena as ks_cuda_record_on has it. */

@@ -339,6 +339,32 @@ static void indices_that_nodes_make(void **state)
     }
 }
 
+/* Values between steps have memory of their own, of a limit of its own; its sentence has both numbers. */
+static void arenas_have_a_limit(void **state)
+{
+    (void)state;
+    enum { COUNT = 64, DEPTH = 100, LITTLE = 4096, LIVES = 2 * COUNT * DEPTH * 4 + COUNT * 4 };
+    static const int32_t at[COUNT];
+    static float table[COUNT * DEPTH], got[COUNT * DEPTH];
+    const void *in[] = {table, at};
+    for (int b = 0; b < 2; b++) {
+        ks_spec spec;
+        ks_error error = {0};
+        char text[64];
+        if (!harnesses[b]) continue;
+        ks_spec_init(&spec, &picking.op);
+        spec.in[0] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {COUNT, DEPTH}};
+        spec.in[1] = (ks_tensor){.dtype = KS_INT32, .rank = 1, .dims = {COUNT}};
+        assert_int_equal(ks_chain_resolve(&spec, &error), KS_OK);
+        ks_spec_layout(&spec);
+        assert_true(op_harness_once(b ? ks_backend_cuda : ks_backend_cpu, LITTLE, &spec, in, got, &error));
+        assert_int_equal(error.status, KS_WORK);
+        snprintf(text, sizeof text, "take %d bytes, a lane has %d for them", LIVES + KS_PAD, LITTLE);
+        if (!strstr(error.text, text)) fail_msg("backend %d: \"%s\", not \"%s\"", b, error.text, text);
+        assert_int_equal(op_harness_run(harnesses[b], &spec, in, got, OP_PATH_PLANNED, 1, false, &error), KS_OK);
+    }
+}
+
 /* --- fused -------------------------------------------------------------------------------------------------------------- */
 
 enum { FUSED_INPUTS = 5, FUSED_NODES = 9, FUSED_OUTPUTS = 2, FUSED_STEPS = 4, ROWS = 5, COLUMNS = 48 };
@@ -454,7 +480,7 @@ int main(void)
 {
     values_seed();
     const struct CMUnitTest tests[] = {cmocka_unit_test(has_the_bits_of_its_operations),
-                                       cmocka_unit_test(indices_that_nodes_make),
+                                       cmocka_unit_test(indices_that_nodes_make), cmocka_unit_test(arenas_have_a_limit),
                                        cmocka_unit_test(fused_steps_are_near_their_nodes)};
     return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);
 }

@@ -40,6 +40,7 @@ static ks_status open_bench(op_harness *harness, op_path path, bench **out, ks_e
         .lane_bytes = harness->arena_bytes,
         .large_bytes = harness->arena_bytes,
         .workspace_bytes = harness->arena_bytes,
+        .model_bytes = harness->arena_bytes,
         .stream_bytes = 1, /* nothing is streamed: no pool, of which several processes would fill a device */
         .mapped_max = path == OP_PATH_COPIES   ? 0
                       : path == OP_PATH_MAPPED ? SIZE_MAX / 2

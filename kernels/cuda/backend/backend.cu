@@ -98,6 +98,7 @@ static ks_status new_device(const ks_limits *limits, ks_device **out, ks_error *
     if (!device) return ks_fail(error, KS_MEMORY, "no memory for the record of a device");
     device->limits = *limits;
     device->large_fits = limits->large_bytes > limits->lane_bytes ? limits->large_bytes : 0;
+    device->model_fits = limits->model_bytes;
     pthread_mutex_init(&device->arena_lock, NULL);
     pthread_mutex_init(&device->pool_lock, NULL);
     *out = device;

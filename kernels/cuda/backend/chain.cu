@@ -1,17 +1,16 @@
 /* A chain's steps on one stream, one behind the other: capture makes one graph of them, with the copies in front and behind.
  *
- * Memory   the lane's workspace: the arena, then what the hungriest step needs. Steps use it, and the counters, in turn: the stream orders
- *          them, and each launch leaves its counters at zero.
+ * Memory   values between steps lie in the lane's model arena. Its workspace is what the hungriest step needs: steps use it, and the
+ *          counters, in turn: the stream orders them, and each launch leaves its counters at zero.
  * Stamps   the first step's start and the last one's end: the steps behind the first have a completion of their own, next to the launch's.
  *          Where one of the two is a copy or a library's, there are none, and all of a chain's time is compute. Where the times of steps
  *          are asked for, events stand around them: such a launch goes without a graph.
  * Threads  the lane's. */
 #include "cuda/backend/chain.h"
 
-/* The arena has readable bytes behind it. */
-static size_t arena_bytes(const ks_program *program)
+size_t ks_cuda_chain_arena_bytes(const ks_program *program)
 {
-    return ks_align(program->arena_bytes + KS_PAD);
+    return program->arena_bytes ? ks_align(program->arena_bytes + KS_PAD) : 0;
 }
 
 static ks_status plan_step(const ks_chip *chip, ks_step *step, ks_cuda_plan *whole, ks_error *error)
@@ -41,22 +40,21 @@ static bool is_stamped(const ks_step *step)
 ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out, ks_error *error)
 {
     ks_program *program = plan->program;
-    const size_t arena = arena_bytes(program);
-    ks_chip chip = device->chip;
+    const size_t arena = ks_cuda_chain_arena_bytes(program),
+                 fits = __atomic_load_n(&device->model_fits, __ATOMIC_ACQUIRE);
     memset(out, 0, sizeof *out);
-    if (arena > chip.workspace_bytes)
-        return ks_fail(error, KS_WORK, "%s: the values between its nodes take %zu bytes, a lane has %zu",
-                       plan->spec.op->name, arena, chip.workspace_bytes);
-    chip.workspace_bytes -= arena;
+    if (arena > fits)
+        return ks_fail(error, KS_WORK,
+                       "%s: the values between its nodes take %zu bytes, a lane has %zu for them (--model-arena)",
+                       plan->spec.op->name, arena, fits);
     for (int i = 0; i < program->count; i++) {
         if (!program->step[i].spec.op) {
             snprintf(program->step[i].kernel, sizeof program->step[i].kernel, "memcpy");
             continue;
         }
-        const ks_status status = plan_step(&chip, &program->step[i], out, error);
+        const ks_status status = plan_step(&device->chip, &program->step[i], out, error);
         if (status) return status;
     }
-    out->workspace_bytes += arena;
     out->batch_max = 1;
     out->unstamped = !is_stamped(&program->step[0]) || !is_stamped(&program->step[program->count - 1]);
     out->kernel_info.grid = 0;
@@ -68,6 +66,7 @@ ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out
 typedef struct chain_memory {
     const ks_spec *spec;
     const ks_site *site;
+    unsigned char *arena;
 } chain_memory;
 
 static unsigned char *output_at(const chain_memory *m, int output)
@@ -92,13 +91,13 @@ static const unsigned char *read_at(const chain_memory *m, const ks_step_place *
     case KS_PLACE_FIXED:
         return (const unsigned char *)at->fixed;
     default:
-        return m->site->workspace + at->offset;
+        return m->arena + at->offset;
     }
 }
 
 static unsigned char *write_at(const chain_memory *m, const ks_step_place *at)
 {
-    return at->kind == KS_PLACE_OUTPUT ? output_at(m, at->which) : m->site->workspace + at->offset;
+    return at->kind == KS_PLACE_OUTPUT ? output_at(m, at->which) : m->arena + at->offset;
 }
 
 /* The step's spec as a launch takes it: each tensor at an offset from its side, which may wrap; one that is alone there is the side. */
@@ -116,9 +115,10 @@ static void place_step(const chain_memory *m, const ks_step *step, ks_spec *plac
         placed->out[i].offset = (size_t)((uintptr_t)write_at(m, &step->out[i]) - (uintptr_t)sides->out);
 }
 
-const unsigned char *ks_cuda_chain_input(const ks_spec *spec, const ks_site *site, const ks_step *step, int input)
+const unsigned char *ks_cuda_chain_input(const ks_lane *lane, const ks_spec *spec, const ks_site *site,
+                                         const ks_step *step, int input)
 {
-    const chain_memory m = {spec, site};
+    const chain_memory m = {spec, site, lane->model};
     return read_at(&m, &step->in[input]);
 }
 
@@ -127,20 +127,17 @@ static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_prog
 {
     const ks_step *step = &program->step[number];
     const ks_cuda_op *op = ks_cuda_op_of(step->spec.op);
-    const size_t arena = arena_bytes(program);
-    ks_chip chip = lane->device->chip;
+    const ks_chip *chip = &lane->device->chip;
     ks_site site = *m->site;
     ks_spec placed;
-    chip.workspace_bytes -= arena;
     place_step(m, step, &placed, &site.only);
-    site.workspace += arena;
     site.workspace_stride = step->workspace_bytes;
     site.completion += number > 0;
     site.node = (uint8_t)step->node[0];
-    const ks_status status = op->launch(&chip, &placed, step->algorithm, site, 1, lane->stream, error);
+    const ks_status status = op->launch(chip, &placed, step->algorithm, site, 1, lane->stream, error);
     ks_cuda_plan own;
-    if (!status || !step->unstamped || op->plan(&chip, &placed, &own, error)) return status;
-    return op->launch(&chip, &placed, own.algorithm, site, 1, lane->stream, error);
+    if (!status || !step->unstamped || op->plan(chip, &placed, &own, error)) return status;
+    return op->launch(chip, &placed, own.algorithm, site, 1, lane->stream, error);
 }
 
 /* One more than steps: each ends where the next one begins. */
@@ -189,7 +186,7 @@ ks_status ks_cuda_chain_record(ks_lane *lane, const ks_plan *plan, const ks_spec
                                ks_error *error)
 {
     const ks_program *program = plan->program;
-    const chain_memory m = {spec, site};
+    const chain_memory m = {spec, site, lane->model};
     ks_status status = is_timed(lane) ? make_events(lane, program->count + 1, error) : KS_OK;
     if (!status) status = mark(lane, 0, error);
     for (int i = 0; i < program->count && !status; i++) {

@@ -62,7 +62,8 @@ typedef struct ks_reserve {
     size_t addresses, page_bytes;
     bool whole; /* one allocation: this driver maps no pages */
     pthread_mutex_t lock;
-    int quiet_turns;                     /* under lock: looks since the last take */
+    int quiet_turns, turns;              /* under lock: looks since the last take; of narrow, */
+    size_t recent_bytes;                 /* likewise: and the largest area taken since */
     ks_range *range;                     /* under lock */
     CUmemGenericAllocationHandle *pages; /* likewise: behind mapped ones */
 } ks_reserve;
@@ -80,6 +81,7 @@ struct ks_device {
     bool failed;       /* sticky: the context is lost */
     bool pageable;     /* a slot that was to be pinned is not */
     size_t large_fits; /* the smallest large arena that a lane could get */
+    size_t model_fits; /* likewise: model arena */
     /* each with a lock of its own: */
     ks_reserve pool;         /* large requests */
     ks_reserve resident;     /* contents that stay */
@@ -123,9 +125,9 @@ struct ks_lane {
     uint64_t *words; /* the jobs' status words, on mapped slots */
     unsigned char *arena;
     /* Memory is there while a launch has taken it: */
-    unsigned char *workspace, *large; /* large: lane 0 only, NULL where the limits ask for none */
+    unsigned char *workspace, *model, *large; /* large: lane 0 only, NULL where the limits ask for none */
     size_t large_bytes;
-    ks_reserve workspace_reserve, large_reserve;
+    ks_reserve workspace_reserve, model_reserve, large_reserve;
     struct ks_lane *next; /* of device->lanes, under its pool_lock */
     bool listed;
     unsigned char *ring; /* lane 0 only: KS_COPY_CHUNKS pinned ring buffers */
@@ -137,8 +139,8 @@ struct ks_lane {
     uint32_t probe_sequence; /* of the last probe */
     int64_t probe_ns;        /* when it was launched; 0: none under way */
     /* the launch under way: */
-    ks_batch *batch;                     /* NULL: free */
-    size_t large_taken, workspace_taken; /* bytes of the large arena, of the workspace */
+    ks_batch *batch;                                  /* NULL: free */
+    size_t large_taken, workspace_taken, model_taken; /* bytes of the large arena, the workspace, the model arena */
     ks_path path;
     int64_t launch_ns, asked_ns;
     ks_staged_phase staged;
@@ -239,6 +241,7 @@ void ks_cuda_reserve_give(ks_reserve *reserve, const unsigned char *memory, size
 /* Gives pages back that are not in use, but for that much. Once a second. */
 void ks_cuda_reserve_trim(ks_reserve *reserve, uint64_t kept_bytes);
 void ks_cuda_reserve_rest(ks_reserve *reserve);     /* all of them, where none was taken for KS_RANGE_QUIET_TURNS */
+void ks_cuda_reserve_narrow(ks_reserve *reserve);   /* each so many turns: those beyond the largest area of late */
 uint64_t ks_cuda_reserve_held(ks_reserve *reserve); /* mapped now */
 ks_status ks_cuda_clear(ks_device *device, void *memory, size_t bytes, ks_error *error); /* when it returns */
 
@@ -252,10 +255,10 @@ void ks_cuda_lane_close(ks_lane **taken);
 /* The large arena's memory, for the launch under way; until give. */
 ks_status ks_cuda_large_take(ks_lane *lane, const ks_plan *plan, ks_error *error);
 void ks_cuda_large_give(ks_lane *lane);
-/* The same of the workspace that the plan needs for so many jobs. */
+/* The same of the workspace that the plan needs for so many jobs, and of a chain's model arena. */
 ks_status ks_cuda_workspace_take(ks_lane *lane, const ks_plan *plan, int jobs, ks_error *error);
 void ks_cuda_workspace_give(ks_lane *lane);
-/* Both go back to the system, of lanes that have not used them for KS_RANGE_QUIET_TURNS. Once a second. */
+/* All go back to the system, of lanes that have not used them for KS_RANGE_QUIET_TURNS. Once a second. */
 void ks_cuda_lanes_rest(ks_device *device);
 ks_status ks_cuda_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error);
 

@@ -1,7 +1,8 @@
 /* Lanes: a stream, its device memory and its mapped lines; opening and closing them.
- * Device memory of a lane, one allocation:  ticket | counters | status words | arena (completion, out, pad, in, pad). The workspace, and the
- * large arena that lane 0 of a shard has beside, are ranges whose memory is mapped when a launch needs it, and goes back when none did for
- * some turns. Lane 0 also has the pinned ring of staged requests. */
+ * Device memory of a lane, one allocation:  ticket | counters | status words | arena (completion, out, pad, in, pad). The workspace, the arena
+ * of models, and the large arena that lane 0 of a shard has beside, are ranges whose memory is mapped when a launch needs it, and goes back
+ * when none did for some turns. Lane 0 also has the pinned ring of staged requests. */
+#include "cuda/backend/chain.h"
 #include "cuda/backend/internal.h"
 #include "cuda/common/nvtx.h"
 
@@ -68,6 +69,32 @@ static ks_status lane_open_workspace(ks_lane *lane, ks_error *error)
     return KS_OK;
 }
 
+/* What all lanes have of something is what the one that has least has. */
+static void lower_to(size_t *fits, size_t bytes)
+{
+    size_t least = __atomic_load_n(fits, __ATOMIC_ACQUIRE);
+    while (bytes < least &&
+           !__atomic_compare_exchange_n(fits, &least, bytes, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    }
+}
+
+/* Addresses; or, of a driver that maps no pages, as much memory as the workspace has, at once: most daemons have no models. */
+static ks_status lane_open_model(ks_lane *lane, ks_error *error)
+{
+    const ks_limits *limits = &lane->device->limits;
+    const bool at_once = lane->workspace_reserve.whole && limits->workspace_bytes < limits->model_bytes;
+    const uint64_t wanted = workspace_pages(ks_align(at_once ? limits->workspace_bytes : limits->model_bytes));
+    uint64_t bytes = wanted;
+    if (limits->model_bytes == 0) return KS_OK;
+    const ks_status status =
+        ks_cuda_reserve_open(lane->device, &bytes, WORKSPACE_PAGE_BYTES, &lane->model_reserve, error);
+    if (status && status != KS_MEMORY) return status;
+    lane->model = lane->model_reserve.base;
+    if (status) bytes = 0;
+    if (at_once || bytes < wanted) lower_to(&lane->device->model_fits, bytes < KS_PAD ? 0 : (size_t)bytes - KS_PAD);
+    return KS_OK;
+}
+
 /* Of so many jobs. A library's plan may be done by our kernels instead, which need as much as a lane has at most. */
 static size_t workspace_need(const ks_lane *lane, const ks_plan *plan, int jobs)
 {
@@ -76,21 +103,37 @@ static size_t workspace_need(const ks_lane *lane, const ks_plan *plan, int jobs)
 }
 
 /* The only area of its range: it lies at the start. */
+static bool take_start(ks_reserve *reserve, size_t bytes, size_t *taken)
+{
+    bool fresh = false;
+    if (bytes == 0) return true;
+    if (!ks_cuda_reserve_take(reserve, workspace_pages(bytes), &fresh)) return false;
+    *taken = workspace_pages(bytes);
+    return true;
+}
+
+static void give_start(ks_reserve *reserve, size_t *taken)
+{
+    if (*taken) ks_cuda_reserve_give(reserve, reserve->base, *taken);
+    *taken = 0;
+}
+
 ks_status ks_cuda_workspace_take(ks_lane *lane, const ks_plan *plan, int jobs, ks_error *error)
 {
-    const size_t need = workspace_need(lane, plan, jobs);
-    bool fresh = false;
-    if (need == 0) return KS_OK;
-    if (!ks_cuda_reserve_take(&lane->workspace_reserve, workspace_pages(need), &fresh))
+    const size_t need = workspace_need(lane, plan, jobs),
+                 between = plan->program ? ks_cuda_chain_arena_bytes(plan->program) : 0;
+    if (!take_start(&lane->workspace_reserve, need, &lane->workspace_taken))
         return ks_fail(error, KS_MEMORY, "no device memory is free for %zu bytes of partial results", need);
-    lane->workspace_taken = workspace_pages(need);
+    if (!take_start(&lane->model_reserve, between, &lane->model_taken))
+        return ks_fail(error, KS_MEMORY, "no device memory is free for %zu bytes of values between a model's nodes",
+                       between);
     return KS_OK;
 }
 
 void ks_cuda_workspace_give(ks_lane *lane)
 {
-    if (lane->workspace_taken) ks_cuda_reserve_give(&lane->workspace_reserve, lane->workspace, lane->workspace_taken);
-    lane->workspace_taken = 0;
+    give_start(&lane->workspace_reserve, &lane->workspace_taken);
+    give_start(&lane->model_reserve, &lane->model_taken);
 }
 
 static void list_lane(ks_lane *lane)
@@ -119,6 +162,8 @@ void ks_cuda_lanes_rest(ks_device *device)
     pthread_mutex_lock(&device->pool_lock);
     for (ks_lane *lane = device->lanes; lane; lane = lane->next) {
         ks_cuda_reserve_rest(&lane->workspace_reserve);
+        ks_cuda_reserve_rest(&lane->model_reserve);
+        ks_cuda_reserve_narrow(&lane->model_reserve);
         ks_cuda_reserve_rest(&lane->large_reserve);
     }
     pthread_mutex_unlock(&device->pool_lock);
@@ -136,10 +181,7 @@ static ks_status lane_open_large(ks_lane *lane, ks_error *error)
         lane->large = lane->large_reserve.base;
         lane->large_bytes = (size_t)bytes - ARENA_EXTRA;
     }
-    size_t fits = __atomic_load_n(&device->large_fits, __ATOMIC_ACQUIRE);
-    while (lane->large_bytes < fits && !__atomic_compare_exchange_n(&device->large_fits, &fits, lane->large_bytes,
-                                                                    false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-    }
+    lower_to(&device->large_fits, lane->large_bytes);
     return KS_OK;
 }
 
@@ -165,6 +207,7 @@ static void lane_close_ranges(ks_lane *lane)
 {
     unlist_lane(lane);
     ks_cuda_reserve_close(&lane->workspace_reserve);
+    ks_cuda_reserve_close(&lane->model_reserve);
     ks_cuda_reserve_close(&lane->large_reserve);
 }
 
@@ -201,6 +244,7 @@ static ks_status lane_open_all(ks_lane *lane, ks_error *error)
     lane->shared_device = (ks_lane_shared *)seen;
     ks_status status = lane_open_memory(lane, error);
     if (!status) status = lane_open_workspace(lane, error);
+    if (!status) status = lane_open_model(lane, error);
     if (!status && lane->index == 0) status = lane_open_large(lane, error);
     if (!status && lane->index == 0) status = lane_open_ring(lane, error);
     if (status) return status;

@@ -25,7 +25,7 @@ static const unsigned char *step_seen_at(ks_lane *lane, int i, const ks_step *st
     if (step->in[input].kind == KS_PLACE_INPUT) return seen_at(lane, i, step->in[input].which);
     ks_site site = ks_cuda_site_of(lane, plan, lane->path);
     if (lane->path == KS_PATH_DEVICE_BUFFER) site.only.out = (unsigned char *)slot->out_device;
-    return ks_cuda_chain_input(&plan->spec, &site, step, input);
+    return ks_cuda_chain_input(lane, &plan->spec, &site, step, input);
 }
 
 /* spec: that of the values, the plan's or its step's. */

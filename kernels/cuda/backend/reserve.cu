@@ -175,6 +175,7 @@ unsigned char *ks_cuda_reserve_take(ks_reserve *reserve, size_t bytes, bool *fre
     pthread_mutex_lock(&reserve->lock);
     const bool taken = ks_range_take(reserve->range, bytes, &at, fresh);
     reserve->quiet_turns = 0;
+    if (bytes > reserve->recent_bytes) reserve->recent_bytes = bytes;
     pthread_mutex_unlock(&reserve->lock);
     return taken ? reserve->base + at : NULL;
 }
@@ -203,6 +204,20 @@ void ks_cuda_reserve_rest(ks_reserve *reserve)
     const bool quiet = ++reserve->quiet_turns >= KS_RANGE_QUIET_TURNS;
     pthread_mutex_unlock(&reserve->lock);
     if (quiet) ks_cuda_reserve_trim(reserve, 0);
+}
+
+void ks_cuda_reserve_narrow(ks_reserve *reserve)
+{
+    if (!reserve->range) return;
+    pthread_mutex_lock(&reserve->lock);
+    const bool due = ++reserve->turns >= KS_RANGE_QUIET_TURNS;
+    const size_t pages = (reserve->recent_bytes + reserve->page_bytes - 1) / reserve->page_bytes;
+    if (due) {
+        reserve->turns = 0;
+        reserve->recent_bytes = 0;
+    }
+    pthread_mutex_unlock(&reserve->lock);
+    if (due) ks_cuda_reserve_trim(reserve, pages * reserve->page_bytes);
 }
 
 uint64_t ks_cuda_reserve_held(ks_reserve *reserve)
