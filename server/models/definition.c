@@ -312,12 +312,18 @@ static ks_status read_initializers(ks_definition_reader *r)
 
 /* --- the whole ---------------------------------------------------------------------------------------------------------- */
 
+void ks_definition_lower_batch(ks_definition *definition, int64_t most)
+{
+    definition->chain.max_batch = most;
+    definition->model.max_batch = (int)most;
+}
+
 ks_status ks_definition_batch(ks_definition *definition, uint64_t most, ks_error *error)
 {
     if (most < 1 || most > KS_DEFINITION_BATCH_MAX)
         return ks_fail(error, KS_DEFINITION, "'max_batch' is a whole number, 1 to %d", KS_DEFINITION_BATCH_MAX);
-    definition->chain.max_batch = (int64_t)most;
-    definition->model.max_batch = (int)most;
+    ks_definition_lower_batch(definition, (int64_t)most);
+    definition->names_batch = true;
     for (int i = 0; i < definition->chain.op.inputs_count; i++) {
         const ks_chain_tensor *in = &definition->chain.in[i];
         if (in->rank == 0 || in->dims[0] != KS_DIM_WORD)

@@ -15,6 +15,7 @@ enum {
     KS_DEFINITION_DATA_MAX = 65536, /* inline elements of all initializers */
     KS_DEFINITION_IO_NAME_MAX = 40, /* of inputs and outputs: responses have room for so much in front of their bytes */
     KS_DEFINITION_BATCH_MAX = 4096,
+    KS_DEFINITION_BATCH_PRESET = 64,
     KS_DEFINITION_WARM_MAX = 16
 };
 
@@ -42,7 +43,8 @@ typedef struct ks_definition {
     unsigned char *data; /* of inline initializers */
     size_t data_length;
     int64_t in_dims[KS_INPUTS_MAX][KS_RANK_MAX], out_dims[KS_OUTPUTS_MAX][KS_RANK_MAX];
-    int warm; /* shapes of all inputs, that are to work */
+    bool names_batch; /* max_batch is the document's, or its loader's; else it may be what there is room for */
+    int warm;         /* shapes of all inputs, that are to work */
     int64_t (*warm_dims)[KS_INPUTS_MAX][KS_RANK_MAX];
 } ks_definition;
 
@@ -51,9 +53,12 @@ typedef struct ks_definition {
 ks_status ks_definition_read(const char *name, const char *text, size_t length, ks_definition **out, ks_error *error);
 /* Another largest batch than the document's. KS_DEFINITION. In front of ks_definition_infer. */
 ks_status ks_definition_batch(ks_definition *definition, uint64_t most, ks_error *error);
+/* A smaller one, of a definition that names none. */
+void ks_definition_lower_batch(ks_definition *definition, int64_t most);
 /* Where an initializer lies for kernels, and what it is. */
 void ks_definition_bind(ks_definition *definition, int initializer, const ks_tensor *tensor);
-/* Runs the chain's rules on shapes that its inputs may have: a node that cannot be refuses the document, with the request's sentence. */
+/* Runs the chain's rules on shapes that its inputs may have: a node that cannot be refuses the document, with the request's sentence.
+ * Without a max_batch of its own it gets the preset one, where every input has a batch and more, and no node mixes its rows. */
 ks_status ks_definition_infer(ks_definition *definition, ks_error *error);
 /* rows.c. Of resolved work, where it has max_batch: no node mixes rows of the batch. KS_DEFINITION. */
 ks_status ks_definition_check_rows(const ks_spec *spec, ks_error *error);

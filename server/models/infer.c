@@ -81,6 +81,24 @@ static ks_status try_lengths(ks_definition *definition, ks_error *error)
     return status;
 }
 
+/* An input that is a batch of numbers is as well a vector of any length. */
+static bool has_batches(const ks_chain *chain)
+{
+    for (int i = 0; i < chain->op.inputs_count; i++)
+        if (chain->in[i].rank < 2 || chain->in[i].dims[0] != KS_DIM_WORD) return false;
+    return true;
+}
+
+static ks_status try_batches(ks_definition *definition, ks_error *error)
+{
+    ks_error ignored;
+    if (definition->names_batch || !has_batches(&definition->chain)) return try_lengths(definition, error);
+    ks_definition_lower_batch(definition, KS_DEFINITION_BATCH_PRESET);
+    if (try_lengths(definition, &ignored) == KS_OK) return KS_OK;
+    ks_definition_lower_batch(definition, 0);
+    return try_lengths(definition, error);
+}
+
 /* Shapes that the document itself wants to be ready for. */
 static ks_status try_warm(const ks_definition *definition, ks_error *error)
 {
@@ -106,7 +124,7 @@ ks_status ks_definition_infer(ks_definition *definition, ks_error *error)
 {
     ks_chain *chain = &definition->chain;
     ks_model *model = &definition->model;
-    ks_status status = try_lengths(definition, error);
+    ks_status status = try_batches(definition, error);
     if (status == KS_OK) status = try_warm(definition, error);
     if (status != KS_OK) return status;
     declare_inputs(definition);

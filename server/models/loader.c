@@ -180,6 +180,9 @@ static void load_model(ks_models *models, ks_model_load *load)
     result->steps = loaded->steps;
     result->max_batch = loaded->definition->model.max_batch;
     result->bytes = loaded->bytes;
+    if (result->cut.status != KS_OK)
+        KS_LOG(KS_LOG_WARN, "a smaller max_batch than the preset one", KS_TEXT("model", load->name),
+               KS_INT("max_batch", result->max_batch), KS_TEXT("why", result->cut.text));
     if (ks_models_publish_take(models, load, loaded, &result->created, &result->fault) != KS_OK) return;
     ks_warm_wait(models, load->name);
     KS_LOG(KS_LOG_INFO, "model loaded", KS_TEXT("model", load->name), KS_INT("nodes", result->nodes),

@@ -107,39 +107,60 @@ static ks_status identify(ks_loaded *loaded, ks_error *error)
 
 /* --- a plan --------------------------------------------------------------------------------------------------------------- */
 
-/* What a device has no room for is a fault of the document. */
-static ks_status refuse_plan(ks_status status, const ks_error *why, int64_t batch, ks_error *error)
-{
-    if (status != KS_WORK) return ks_fail(error, status, "%s", why->text);
-    return ks_fail(error, KS_DEFINITION, "at a batch of %lld: %s", (long long)batch, why->text);
-}
-
 static ks_status plan(const ks_models *models, ks_loaded *loaded, int64_t batch, ks_error *error)
 {
     ks_plan *asked = calloc(1, sizeof *asked);
     if (!asked) return ks_fail(error, KS_MEMORY, "no memory for a plan of '%s'", loaded->definition->model.name);
     asked->batch_max = 1;
-    ks_error why = {.status = KS_OK};
     ks_status status = ks_definition_sample(loaded->definition, batch, &asked->spec, error);
     if (status == KS_OK) status = ks_program_make(&asked->spec, &asked->program, error);
     if (status == KS_OK) {
         asked->in_bytes = ks_spec_in_bytes(&asked->spec);
         asked->out_bytes = ks_spec_out_bytes(&asked->spec);
         loaded->steps = asked->program->count;
-        status = models->options.backend->prepare(models->options.device, asked, &why);
-        if (status != KS_OK) status = refuse_plan(status, &why, batch, error);
+        status = models->options.backend->prepare(models->options.device, asked, error);
     }
     ks_program_free(&asked->program);
     free(asked);
     return status;
 }
 
-/* The largest one first: the answer has the steps of one batch. */
-static ks_status plan_all(const ks_models *models, ks_loaded *loaded, ks_error *error)
+/* What a device has no room for is a fault of the document. */
+static ks_status plan_batch(const ks_models *models, ks_loaded *loaded, int64_t batch, ks_error *error)
 {
-    const int64_t most = loaded->definition->chain.max_batch;
-    const ks_status status = most ? plan(models, loaded, most, error) : KS_OK;
-    return status == KS_OK ? plan(models, loaded, 1, error) : status;
+    ks_error why = {.status = KS_OK};
+    const ks_status status = plan(models, loaded, batch, &why);
+    if (status == KS_OK) return KS_OK;
+    if (status != KS_WORK) return ks_fail(error, status, "%s", why.text);
+    return ks_fail(error, KS_DEFINITION, "at a batch of %lld: %s", (long long)batch, why.text);
+}
+
+/* The largest batch that there is room for, of those that are half of another one. */
+static ks_status plan_preset(const ks_models *models, ks_loaded *loaded, ks_load_result *result, ks_error *error)
+{
+    ks_definition *definition = loaded->definition;
+    for (int64_t batch = definition->chain.max_batch; batch > 1; batch /= 2) {
+        ks_error why = {.status = KS_OK};
+        const ks_status status = plan_batch(models, loaded, batch, &why);
+        if (status == KS_OK) return KS_OK;
+        if (status != KS_DEFINITION) return ks_fail(error, status, "%s", why.text);
+        ks_definition_lower_batch(definition, batch / 2);
+        result->cut = why;
+    }
+    return KS_OK;
+}
+
+/* The largest one first: the answer has the steps of one batch. */
+static ks_status plan_all(const ks_models *models, ks_loaded *loaded, ks_load_result *result, ks_error *error)
+{
+    const ks_definition *definition = loaded->definition;
+    const int64_t most = definition->chain.max_batch;
+    ks_status status = KS_OK;
+    if (most && !definition->names_batch)
+        status = plan_preset(models, loaded, result, error);
+    else if (most)
+        status = plan_batch(models, loaded, most, error);
+    return status == KS_OK ? plan_batch(models, loaded, 1, error) : status;
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------------- */
@@ -171,7 +192,7 @@ static ks_status read_definition(making *of, ks_error *error)
                                               : status;
 }
 
-static ks_status make(making *of, ks_error *error)
+static ks_status make(making *of, ks_load_result *result, ks_error *error)
 {
     ks_loaded *loaded = of->loaded;
     const size_t counters = (size_t)of->models->options.shards * KS_MODEL_USES_APART;
@@ -182,7 +203,7 @@ static ks_status make(making *of, ks_error *error)
     status = hold_all(of, error);
     if (status == KS_OK) status = ks_definition_infer(loaded->definition, error);
     if (status == KS_OK) status = identify(loaded, error);
-    return status == KS_OK ? plan_all(of->models, loaded, error) : status;
+    return status == KS_OK ? plan_all(of->models, loaded, result, error) : status;
 }
 
 ks_loaded *ks_load_make(ks_models *models, ks_model_load *load, ks_load_result *result)
@@ -192,7 +213,7 @@ ks_loaded *ks_load_make(ks_models *models, ks_model_load *load, ks_load_result *
     ks_status status = KS_MEMORY;
     if (of && loaded) {
         *of = (making){.models = models, .load = load, .loaded = loaded};
-        status = make(of, &result->fault);
+        status = make(of, result, &result->fault);
         ks_model_files_fini(&of->files);
     } else {
         ks_fail(&result->fault, status, "no memory for a model");

@@ -70,6 +70,7 @@ typedef struct ks_load_result {
     char etag[KS_ETAG_MAX + 1];
     int nodes, steps, max_batch;
     int unused;     /* parts that are no initializers */
+    ks_error cut;   /* why max_batch is less than the preset one; status KS_OK: it is not */
     uint64_t bytes; /* of initializers */
 } ks_load_result;
 

@@ -173,7 +173,7 @@ def check_documents(client):
                        "outputs": [{"name": "p", "datatype": "FP32", "shape": [-1, 10]}]}, metadata)
     check(client.document("/v2/models/mlp/versions/1") == metadata, "the version's document")
     config = client.document("/v2/models/mlp/config")
-    check(config["backend"] == "kernserve" and config["max_batch_size"] == 0 and config["input"][0]["dims"] == [-1, 64], config)
+    check(config["backend"] == "kernserve" and config["max_batch_size"] == 64 and config["input"][0]["dims"] == [64], config)
     check(client.document("/v2/models/mlp/ready") == {"name": "mlp", "ready": True}, "ready")
     before = client.document("/v2/models/mlp/stats")["model_stats"][0]["inference_count"]
     infer(client, "mlp", [("x", Tensor("FP32", [1, 64], [0.5] * 64))])

@@ -59,7 +59,7 @@ def export(network, folder):
     environment = dict(os.environ, PYTHONPATH=CLIENT)
     refused = subprocess.run(words, capture_output=True, text=True, env=environment)
     check(refused.returncode == 1 and "ai.onnx.ml::ArrayFeatureExtractor" in refused.stderr, "labels:", refused)
-    run = subprocess.run([*words, "--output", "probabilities"], capture_output=True, text=True, env=environment)
+    run = subprocess.run([*words, "--output", "probabilities", "--max-batch", "1024"], capture_output=True, text=True, env=environment)
     check(run.returncode == 0, run)
     print("%d nodes of ONNX" % len(model.graph.node), run.stdout.strip())
     return paths

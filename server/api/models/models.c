@@ -356,6 +356,16 @@ static const char *quote_tag(ks_model_call *call, const char *etag)
     return call->etag;
 }
 
+static void put_warnings(const ks_load_result *result, ks_text *out)
+{
+    char text[KS_ERROR_TEXT + 64];
+    if (result->unused > 0) ks_text_printf(out, "\"%d of the file's tensors are no initializers\"", result->unused);
+    if (result->cut.status == KS_OK) return;
+    if (result->unused > 0) ks_text_puts(out, ",");
+    const int length = snprintf(text, sizeof text, "max_batch is %d: %s", result->max_batch, result->cut.text);
+    ks_text_json(out, text, (size_t)length);
+}
+
 static ks_status respond_put(ks_model_call *call, ks_tensor_answer *out)
 {
     const ks_load_result *result = ks_model_load_result(call->load);
@@ -372,8 +382,7 @@ static ks_status respond_put(ks_model_call *call, ks_tensor_answer *out)
                    "{\"name\":\"%s\",\"version\":\"1\",\"state\":\"READY\",\"nodes\":%d,\"steps\":%d,\"bytes\":%" PRIu64
                    ",\"max_batch\":%d,\"etag\":\"%s\",\"warnings\":[",
                    call->name, result->nodes, result->steps, result->bytes, result->max_batch, result->etag);
-    if (result->unused > 0)
-        ks_text_printf(&out->text, "\"%d of the file's tensors are no initializers\"", result->unused);
+    put_warnings(result, &out->text);
     ks_text_puts(&out->text, "]}");
     return KS_OK;
 }
