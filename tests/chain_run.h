@@ -45,7 +45,7 @@ static void chain_run_node(const ks_chain *chain, const ks_chain_node *node, cha
     }
     ks_spec_init(&spec, node->op);
     spec.given = 0;
-    memcpy(spec.params, node->params, sizeof node->params);
+    ks_params_copy(node->op, spec.params, spec.lists, node->params, node->lists);
     for (int i = 0; i < node->op->inputs_count; i++) {
         if (node->in[i] < 0) continue;
         spec.in[i] = values->tensor[node->in[i]];

@@ -44,7 +44,8 @@ typedef struct ks_chain_node {
     int16_t out[KS_OUTPUTS_MAX]; /* values; -1: of no use to others */
     int inputs, outputs;         /* that the definition lists */
     ks_value params[KS_PARAMS_MAX];
-    int rank; /* of a reshape; 0 keeps the dimension at its place, one -1 takes the rest */
+    ks_integers lists[KS_LISTS_MAX]; /* of the parameters, as in ks_spec */
+    int rank;                        /* of a reshape; 0 keeps the dimension at its place, one -1 takes the rest */
     int64_t dims[KS_RANK_MAX];
 } ks_chain_node;
 

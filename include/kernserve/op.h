@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { KS_INPUTS_MAX = 8, KS_OUTPUTS_MAX = 4, KS_PARAMS_MAX = 16 };
+enum { KS_INPUTS_MAX = 8, KS_OUTPUTS_MAX = 4, KS_PARAMS_MAX = 16, KS_LISTS_MAX = 9 };
 
 typedef enum ks_param_kind {
     KS_PARAM_INT,    /* value.i */
@@ -20,7 +20,7 @@ typedef enum ks_param_kind {
     KS_PARAM_NUMBER, /* value.d; an integer token is accepted */
     KS_PARAM_CHOICE, /* value.i: index into choices */
     KS_PARAM_AXES,   /* value.axes: an integer, a text "0,2" or the text "all" */
-    KS_PARAM_LIST    /* value.list: a list of integers, or a text "2,0,1" */
+    KS_PARAM_LIST    /* lists[value.list]: a list of integers, or a text "2,0,1" */
 } ks_param_kind;
 
 typedef struct ks_axes {
@@ -37,8 +37,8 @@ typedef union ks_value {
     int64_t i;
     double d;
     ks_axes axes;
-    ks_integers list;
-    uint64_t bits[1 + KS_RANK_MAX]; /* zeroed before use, so that values compare by their bytes: ks_value_words */
+    int64_t list;     /* which of the lists beside the values: as the descriptor's preset has it */
+    uint64_t bits[2]; /* zeroed before use, so that values compare by their bytes */
 } ks_value;
 
 typedef struct ks_param {
@@ -50,17 +50,11 @@ typedef struct ks_param {
     bool infinite;              /* KS_PARAM_NUMBER: takes the texts "inf" and "-inf", too */
 } ks_param;
 
-/* The leading words of a value's bits that are in use. */
-static inline int ks_value_words(const ks_param *param, const ks_value *value)
-{
-    enum { SHORT_WORDS = (sizeof(ks_axes) + sizeof(uint64_t) - 1) / sizeof(uint64_t) };
-    return param->kind == KS_PARAM_LIST && value->list.count >= SHORT_WORDS ? 1 + (int)value->list.count : SHORT_WORDS;
-}
-
 /* A parameter, by its index into params, at the one value that a model has. */
 typedef struct ks_fixed {
     int param;
     ks_value value;
+    const ks_integers *list; /* of a KS_PARAM_LIST, in place of the value */
 } ks_fixed;
 
 enum { KS_FIXED_MAX = 4 };
@@ -70,8 +64,9 @@ typedef struct ks_preset {
     const char *suffix;
     int param; /* index into params, or -1 */
     ks_value value;
-    int in_rank, out_rank; /* declared in the metadata; 0: as the op; out_rank -1: a scalar, shown as [1] */
-    const ks_fixed *more;  /* further parameters that are fixed; with the first one KS_FIXED_MAX at most */
+    const ks_integers *list; /* of a KS_PARAM_LIST, in place of the value */
+    int in_rank, out_rank;   /* declared in the metadata; 0: as the op; out_rank -1: a scalar, shown as [1] */
+    const ks_fixed *more;    /* further parameters that are fixed; with the first one KS_FIXED_MAX at most */
     int more_count;
     uint16_t inputs; /* optional ones that the metadata declares as well, as bits */
     bool narrow;     /* also as NAME_SUFFIX_fp16 and NAME_SUFFIX_bf16, of which INPUT0 is declared */
@@ -102,6 +97,7 @@ typedef struct ks_spec {
     ks_value params[KS_PARAMS_MAX];
     ks_tensor in[KS_INPUTS_MAX];
     ks_tensor out[KS_OUTPUTS_MAX];
+    ks_integers lists[KS_LISTS_MAX]; /* behind all else: few ops have any, and every request passes through a spec */
 } ks_spec;
 
 /* The rows of a resolved spec: indices of INPUT0's first `dims` dimensions, such that what lies at one index depends on nothing
@@ -144,6 +140,7 @@ struct ks_op {
     int outputs_max;       /* that a parameter may ask for; 0: as many as the metadata declares */
     int params_count;
     ks_param params[KS_PARAMS_MAX];
+    int lists_count; /* parameters that are lists; their presets number them, and say no list */
     int presets_count;
     const ks_preset *presets;
     ks_resolve_fn *resolve;
@@ -188,6 +185,10 @@ uint32_t ks_op_dtypes(const ks_op *op, int input);
 /* The op's inputs zeroed, no optional ones, every parameter at its preset; outputs are resolve's, and what the op does not have
  * is left as it is. */
 void ks_spec_init(ks_spec *spec, const ks_op *op);
+/* Parameters alone, of the op: each at its preset; each as in `from`. */
+void ks_params_init(const ks_op *op, ks_value *params, ks_integers *lists);
+void ks_params_copy(const ks_op *op, ks_value *params, ks_integers *lists, const ks_value *from,
+                    const ks_integers *from_lists);
 /* Inputs on aligned offsets one after the other, small ones first, and outputs likewise (size_bytes must be set); fixed ones take
  * no part of the side. Returns the bytes of the `in` side. */
 size_t ks_spec_layout(ks_spec *spec);
@@ -206,6 +207,17 @@ bool ks_spec_same(const ks_spec *a, const ks_spec *b);
 /* "matmul FP16 [64,128] [128,256]": operation, datatype, inputs' dimensions; terminated, a longer text is cut. */
 enum { KS_SPEC_TEXT_MAX = 112 };
 void ks_spec_text(const ks_spec *spec, char out[KS_SPEC_TEXT_MAX]);
+
+/* A parameter that is a list: to be set; to be read. */
+static inline ks_integers *ks_spec_list(ks_spec *spec, int param)
+{
+    return &spec->lists[spec->params[param].list];
+}
+
+static inline const ks_integers *ks_list_of(const ks_spec *spec, int param)
+{
+    return &spec->lists[spec->params[param].list];
+}
 
 /* Whether an input is there; the next one that is, behind `after` (-1 at first); -1: none. */
 static inline bool ks_has_input(const ks_spec *spec, int input)

@@ -48,11 +48,6 @@ static ks_layout_op op_of(const ks_spec *spec)
     return (ks_layout_op)spec->params[KS_LAYOUT_OP].i;
 }
 
-static ks_integers *list_of(ks_spec *spec, int param)
-{
-    return &spec->params[param].list;
-}
-
 /* --- what is accepted ------------------------------------------------------------------------------------------------ */
 
 static ks_status check_inputs(ks_spec *spec, ks_error *error)
@@ -78,16 +73,17 @@ static ks_status check_inputs(ks_spec *spec, ks_error *error)
     return KS_OK;
 }
 
-static bool is_preset(const ks_param *param, const ks_value *value)
+static bool is_preset(const ks_spec *spec, int param)
 {
-    if (param->kind == KS_PARAM_LIST) return value->list.count < 0;
-    return memcmp(value, &param->preset, sizeof value->bits[0]) == 0;
+    const ks_param *row = &spec->op->params[param];
+    if (row->kind == KS_PARAM_LIST) return ks_list_of(spec, param)->count < 0;
+    return memcmp(&spec->params[param], &row->preset, sizeof row->preset.bits[0]) == 0;
 }
 
 static ks_status check_params(const ks_spec *spec, ks_error *error)
 {
     for (int i = KS_LAYOUT_OP + 1; i < KS_LAYOUT_PARAMS; i++)
-        if (!(params_of[op_of(spec)] & TAKES(i)) && !is_preset(&spec->op->params[i], &spec->params[i]))
+        if (!(params_of[op_of(spec)] & TAKES(i)) && !is_preset(spec, i))
             return ks_fail(error, KS_PARAMETER, "layout: op '%s' does not take parameter '%s'", op_names[op_of(spec)],
                            spec->op->params[i].name);
     return KS_OK;
@@ -107,7 +103,7 @@ static ks_status resolve_axis(ks_spec *spec, ks_error *error)
 /* A list of the rank of INPUT0. One number is that of `axis`; what the request does not say is `other`. */
 static ks_status resolve_list(ks_spec *spec, int param, int64_t other, ks_error *error)
 {
-    ks_integers *list = list_of(spec, param);
+    ks_integers *list = ks_spec_list(spec, param);
     const ks_integers given = *list;
     const int rank = spec->in[0].rank;
     if (given.count == rank) return KS_OK;
@@ -124,7 +120,7 @@ static ks_status resolve_list(ks_spec *spec, int param, int64_t other, ks_error 
 static ks_status resolve_lists(ks_spec *spec, const int *params, const int64_t *others, int count, ks_error *error)
 {
     bool single = spec->params[KS_LAYOUT_AXIS].i != 0;
-    for (int i = 0; i < count; i++) single = single || list_of(spec, params[i])->count == 1;
+    for (int i = 0; i < count; i++) single = single || ks_spec_list(spec, params[i])->count == 1;
     ks_status status = single ? resolve_axis(spec, error) : KS_OK;
     for (int i = 0; i < count && status == KS_OK; i++) status = resolve_list(spec, params[i], others[i], error);
     spec->params[KS_LAYOUT_AXIS].i = 0;
@@ -135,7 +131,7 @@ static ks_status resolve_lists(ks_spec *spec, const int *params, const int64_t *
 
 static ks_status resolve_transpose(ks_spec *spec, ks_error *error)
 {
-    ks_integers *axes = list_of(spec, KS_LAYOUT_AXES);
+    ks_integers *axes = ks_spec_list(spec, KS_LAYOUT_AXES);
     const int rank = spec->in[0].rank;
     const bool given = axes->count >= 0;
     unsigned seen = 0;
@@ -178,9 +174,10 @@ static bool lies_within(int64_t extent, int64_t start, int64_t size, int64_t ste
 /* A whole axis stays [0, -1, 1], so that it is one whatever its extent becomes. */
 static ks_status slice_axis(ks_spec *spec, int axis, ks_error *error)
 {
-    int64_t *start = &list_of(spec, KS_LAYOUT_STARTS)->value[axis],
-            *size = &list_of(spec, KS_LAYOUT_SIZES)->value[axis];
-    const int64_t step = list_of(spec, KS_LAYOUT_STEPS)->value[axis], extent = spec->in[0].dims[axis], asked = *start;
+    int64_t *start = &ks_spec_list(spec, KS_LAYOUT_STARTS)->value[axis],
+            *size = &ks_spec_list(spec, KS_LAYOUT_SIZES)->value[axis];
+    const int64_t step = ks_spec_list(spec, KS_LAYOUT_STEPS)->value[axis], extent = spec->in[0].dims[axis],
+                  asked = *start;
     if (step == 0) return ks_fail(error, KS_PARAMETER, "layout: 'steps' has 0 for axis %d", axis);
     if (*size < -1)
         return ks_fail(error, KS_PARAMETER, "layout: 'sizes' has %" PRId64 " for axis %d: -1 takes the rest", *size,
@@ -204,9 +201,9 @@ static ks_status slice_axis(ks_spec *spec, int axis, ks_error *error)
 /* Of an end the size: none where the start is past it. */
 static ks_status size_to_end(ks_spec *spec, int axis, ks_error *error)
 {
-    const int64_t extent = spec->in[0].dims[axis], end = list_of(spec, KS_LAYOUT_ENDS)->value[axis];
-    const int64_t start = list_of(spec, KS_LAYOUT_STARTS)->value[axis],
-                  step = list_of(spec, KS_LAYOUT_STEPS)->value[axis];
+    const int64_t extent = spec->in[0].dims[axis], end = ks_spec_list(spec, KS_LAYOUT_ENDS)->value[axis];
+    const int64_t start = ks_spec_list(spec, KS_LAYOUT_STARTS)->value[axis],
+                  step = ks_spec_list(spec, KS_LAYOUT_STEPS)->value[axis];
     if (end == NO_END) return KS_OK;
     const int64_t least = step < 0 ? -extent - 1 : -extent; /* in front of the first one */
     if (end < least || end > extent)
@@ -217,7 +214,7 @@ static ks_status size_to_end(ks_spec *spec, int axis, ks_error *error)
     const int64_t first = start < 0 ? start + extent : start, stop = end < 0 ? end + extent : end;
     const uint64_t width = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
     const int64_t walk = step > 0 ? stop - first : first - stop;
-    list_of(spec, KS_LAYOUT_SIZES)->value[axis] = walk > 0 ? (int64_t)((uint64_t)(walk - 1) / width) + 1 : 0;
+    ks_spec_list(spec, KS_LAYOUT_SIZES)->value[axis] = walk > 0 ? (int64_t)((uint64_t)(walk - 1) / width) + 1 : 0;
     return KS_OK;
 }
 
@@ -226,8 +223,8 @@ static ks_status check_bounds(const ks_spec *spec, ks_error *error)
 {
     static const int params[] = {KS_LAYOUT_STARTS, KS_LAYOUT_ENDS};
     for (int p = 0; p < 2; p++)
-        for (int i = 0; i < spec->params[params[p]].list.count; i++)
-            if (spec->params[params[p]].list.value[i] == NO_END)
+        for (int i = 0; i < ks_list_of(spec, params[p])->count; i++)
+            if (ks_list_of(spec, params[p])->value[i] == NO_END)
                 return ks_fail(error, KS_RANGE, "layout: '%s' has %" PRId64 ": no axis is so long",
                                spec->op->params[params[p]].name, NO_END);
     return KS_OK;
@@ -237,20 +234,20 @@ static ks_status resolve_slice(ks_spec *spec, ks_error *error)
 {
     static const int params[] = {KS_LAYOUT_STARTS, KS_LAYOUT_SIZES, KS_LAYOUT_STEPS, KS_LAYOUT_ENDS};
     static const int64_t others[] = {NO_END, -1, 1, NO_END};
-    const ks_integers *ends = list_of(spec, KS_LAYOUT_ENDS);
-    if (ends->count >= 0 && list_of(spec, KS_LAYOUT_SIZES)->count >= 0)
+    const ks_integers *ends = ks_spec_list(spec, KS_LAYOUT_ENDS);
+    if (ends->count >= 0 && ks_spec_list(spec, KS_LAYOUT_SIZES)->count >= 0)
         return ks_fail(error, KS_PARAMETER, "layout: op 'slice' takes 'sizes' or 'ends', and not both");
     ks_status status = check_bounds(spec, error);
     if (status == KS_OK) status = resolve_lists(spec, params, others, 4, error);
     for (int axis = 0; axis < spec->in[0].rank && status == KS_OK; axis++) {
-        int64_t *start = &list_of(spec, KS_LAYOUT_STARTS)->value[axis];
+        int64_t *start = &ks_spec_list(spec, KS_LAYOUT_STARTS)->value[axis];
         const int64_t extent = spec->in[0].dims[axis];
-        const bool last = list_of(spec, KS_LAYOUT_STEPS)->value[axis] < 0 && extent > 0;
+        const bool last = ks_spec_list(spec, KS_LAYOUT_STEPS)->value[axis] < 0 && extent > 0;
         if (*start == NO_END) *start = last ? extent - 1 : 0;
         status = size_to_end(spec, axis, error);
         if (status == KS_OK) status = slice_axis(spec, axis, error);
     }
-    *list_of(spec, KS_LAYOUT_ENDS) = (ks_integers){.count = -1};
+    *ks_spec_list(spec, KS_LAYOUT_ENDS) = (ks_integers){.count = -1};
     return status;
 }
 
@@ -261,7 +258,7 @@ static ks_status pad_axis(ks_spec *spec, int axis, ks_error *error)
     const int64_t mode = spec->params[KS_LAYOUT_MODE].i, extent = spec->in[0].dims[axis];
     int64_t out = extent;
     for (int param = KS_LAYOUT_BEFORE; param <= KS_LAYOUT_AFTER; param++) {
-        const int64_t more = list_of(spec, param)->value[axis];
+        const int64_t more = ks_spec_list(spec, param)->value[axis];
         const char *const name = spec->op->params[param].name;
         if (more < 0)
             return ks_fail(error, KS_PARAMETER, "layout: '%s' has %" PRId64 " for axis %d: it takes 0 and more", name,
@@ -339,7 +336,7 @@ static ks_status resolve_concat(ks_spec *spec, ks_error *error)
 
 static ks_status fail_reshape(const ks_spec *spec, const char *why, ks_error *error)
 {
-    const ks_integers *list = &spec->params[KS_LAYOUT_NEW_SHAPE].list;
+    const ks_integers *list = ks_list_of(spec, KS_LAYOUT_NEW_SHAPE);
     char from[KS_RANK_MAX * 21], to[KS_RANK_MAX * 21] = "";
     size_t n = 0;
     ks_dims_text(&spec->in[0], from, sizeof from);
@@ -351,7 +348,7 @@ static ks_status fail_reshape(const ks_spec *spec, const char *why, ks_error *er
 /* Dimensions that are kept stay 0, so that they are whatever they become. */
 static ks_status resolve_reshape(ks_spec *spec, ks_error *error)
 {
-    ks_integers *list = list_of(spec, KS_LAYOUT_NEW_SHAPE);
+    ks_integers *list = ks_spec_list(spec, KS_LAYOUT_NEW_SHAPE);
     const ks_tensor *in = &spec->in[0];
     ks_tensor *out = &spec->out[0];
     const int64_t count = ks_tensor_count(in);
@@ -407,7 +404,7 @@ static ks_status resolve_split(ks_spec *spec, ks_error *error)
 /* Axes are those of NumPy's broadcast: the last ones go together. */
 static ks_status resolve_expand(ks_spec *spec, ks_error *error)
 {
-    ks_integers *list = list_of(spec, KS_LAYOUT_NEW_SHAPE);
+    ks_integers *list = ks_spec_list(spec, KS_LAYOUT_NEW_SHAPE);
     const ks_tensor *in = &spec->in[0];
     const int more = (int)list->count - in->rank;
     if (list->count < 0) return ks_fail(error, KS_PARAMETER, "layout: op 'expand' needs parameter 'new_shape'");
@@ -432,7 +429,7 @@ static ks_status resolve_tile(ks_spec *spec, ks_error *error)
     const ks_status status = resolve_lists(spec, params, others, 1, error);
     if (status != KS_OK) return status;
     for (int axis = 0; axis < spec->in[0].rank; axis++) {
-        const int64_t times = list_of(spec, KS_LAYOUT_REPEATS)->value[axis];
+        const int64_t times = ks_spec_list(spec, KS_LAYOUT_REPEATS)->value[axis];
         if (times < 0)
             return ks_fail(error, KS_PARAMETER, "layout: 'repeats' has %" PRId64 " for axis %d: it takes 0 and more",
                            times, axis);
@@ -473,23 +470,23 @@ static bool keeps_axis(const ks_spec *spec, int axis)
 {
     switch (op_of(spec)) {
     case KS_LAYOUT_TRANSPOSE:
-        return spec->params[KS_LAYOUT_AXES].list.value[axis] == axis;
+        return ks_list_of(spec, KS_LAYOUT_AXES)->value[axis] == axis;
     case KS_LAYOUT_SLICE:
-        return spec->params[KS_LAYOUT_STARTS].list.value[axis] == 0 &&
-               spec->params[KS_LAYOUT_SIZES].list.value[axis] == -1 &&
-               spec->params[KS_LAYOUT_STEPS].list.value[axis] == 1;
+        return ks_list_of(spec, KS_LAYOUT_STARTS)->value[axis] == 0 &&
+               ks_list_of(spec, KS_LAYOUT_SIZES)->value[axis] == -1 &&
+               ks_list_of(spec, KS_LAYOUT_STEPS)->value[axis] == 1;
     case KS_LAYOUT_PAD:
-        return spec->params[KS_LAYOUT_BEFORE].list.value[axis] == 0 &&
-               spec->params[KS_LAYOUT_AFTER].list.value[axis] == 0;
+        return ks_list_of(spec, KS_LAYOUT_BEFORE)->value[axis] == 0 &&
+               ks_list_of(spec, KS_LAYOUT_AFTER)->value[axis] == 0;
     case KS_LAYOUT_CONCAT:
     case KS_LAYOUT_SPLIT:
         return axis < spec->params[KS_LAYOUT_AXIS].i;
     case KS_LAYOUT_TILE:
-        return spec->params[KS_LAYOUT_REPEATS].list.value[axis] == 1;
+        return ks_list_of(spec, KS_LAYOUT_REPEATS)->value[axis] == 1;
     case KS_LAYOUT_EXPAND:
-        return spec->out[0].rank == spec->in[0].rank && spec->params[KS_LAYOUT_NEW_SHAPE].list.value[axis] == 0;
+        return spec->out[0].rank == spec->in[0].rank && ks_list_of(spec, KS_LAYOUT_NEW_SHAPE)->value[axis] == 0;
     default:
-        return axis < spec->out[0].rank && spec->params[KS_LAYOUT_NEW_SHAPE].list.value[axis] == 0;
+        return axis < spec->out[0].rank && ks_list_of(spec, KS_LAYOUT_NEW_SHAPE)->value[axis] == 0;
     }
 }
 
@@ -543,9 +540,9 @@ static const ks_preset presets[] = {
     {                                                                                                                  \
         .name = "INPUT" #number, .role = "part", .rank_min = 1, .rank_max = KS_RANK_MAX, .optional = true              \
     }
-#define LIST(text, code)                                                                                               \
+#define LIST(number, text, code)                                                                                       \
     {                                                                                                                  \
-        .name = text, .kind = KS_PARAM_LIST, .preset = {.list = {.count = -1}}, .status = code                         \
+        .name = text, .kind = KS_PARAM_LIST, .preset = {.list = number}, .status = code                                \
     }
 
 const ks_op ks_op_layout = {
@@ -563,20 +560,21 @@ const ks_op ks_op_layout = {
     .out_rank = 2,
     .params_count = KS_LAYOUT_PARAMS,
     .params = {[KS_LAYOUT_OP] = {.name = "op", .kind = KS_PARAM_CHOICE, .choices = op_names, .status = KS_PARAMETER},
-               [KS_LAYOUT_AXES] = LIST("axes", KS_AXIS),
-               [KS_LAYOUT_STARTS] = LIST("starts", KS_PARAMETER),
-               [KS_LAYOUT_SIZES] = LIST("sizes", KS_PARAMETER),
-               [KS_LAYOUT_ENDS] = LIST("ends", KS_PARAMETER),
-               [KS_LAYOUT_STEPS] = LIST("steps", KS_PARAMETER),
-               [KS_LAYOUT_BEFORE] = LIST("before", KS_PARAMETER),
-               [KS_LAYOUT_AFTER] = LIST("after", KS_PARAMETER),
+               [KS_LAYOUT_AXES] = LIST(0, "axes", KS_AXIS),
+               [KS_LAYOUT_STARTS] = LIST(1, "starts", KS_PARAMETER),
+               [KS_LAYOUT_SIZES] = LIST(2, "sizes", KS_PARAMETER),
+               [KS_LAYOUT_ENDS] = LIST(3, "ends", KS_PARAMETER),
+               [KS_LAYOUT_STEPS] = LIST(4, "steps", KS_PARAMETER),
+               [KS_LAYOUT_BEFORE] = LIST(5, "before", KS_PARAMETER),
+               [KS_LAYOUT_AFTER] = LIST(6, "after", KS_PARAMETER),
                [KS_LAYOUT_MODE] = {.name = "mode", .kind = KS_PARAM_CHOICE, .choices = modes, .status = KS_PARAMETER},
                [KS_LAYOUT_VALUE] = {.name = "value", .kind = KS_PARAM_NUMBER, .status = KS_PARAMETER, .infinite = true},
                [KS_LAYOUT_AXIS] = {.name = "axis", .kind = KS_PARAM_INT, .status = KS_AXIS},
-               [KS_LAYOUT_NEW_SHAPE] = LIST("new_shape", KS_SHAPE),
-               [KS_LAYOUT_REPEATS] = LIST("repeats", KS_PARAMETER),
+               [KS_LAYOUT_NEW_SHAPE] = LIST(7, "new_shape", KS_SHAPE),
+               [KS_LAYOUT_REPEATS] = LIST(8, "repeats", KS_PARAMETER),
                [KS_LAYOUT_COUNT] = {.name = "parts", .kind = KS_PARAM_INT, .preset = {.i = 2}, .status = KS_PARAMETER},
                [KS_LAYOUT_PART] = {.name = "part", .kind = KS_PARAM_INT, .status = KS_PARAMETER}},
+    .lists_count = 9,
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = layout_resolve,

@@ -225,7 +225,7 @@ static ks_rows norm_rows(const ks_spec *spec)
 
 /* --- the descriptor -------------------------------------------------------------------------------------------------- */
 
-static const ks_fixed keeps_sum[] = {{KS_NORM_SUM_OUT, {.i = 1}}};
+static const ks_fixed keeps_sum[] = {{.param = KS_NORM_SUM_OUT, .value = {.i = 1}}};
 static const ks_preset presets[] = {
     {.suffix = "layer", .param = KS_NORM_KIND, .value = {.i = KS_NORM_LAYER}, .narrow = true},
     {.suffix = "layer_wb",

@@ -22,19 +22,14 @@ extern const ks_op ks_op_window;
 static const char *const layouts[] = {"nhwc", "nchw", NULL};                       /* as ks_windows_layout */
 static const char *const auto_pads[] = {"none", "same_upper", "same_lower", NULL}; /* as ks_windows_auto_pad */
 
-static ks_integers *list_of(ks_spec *spec, int param)
-{
-    return &spec->params[param].list;
-}
-
 static int64_t number_of(const ks_spec *spec, int param, int i)
 {
-    return spec->params[param].list.value[i];
+    return ks_list_of(spec, param)->value[i];
 }
 
 static int spatial_of(const ks_spec *spec)
 {
-    return (int)spec->params[KS_WINDOWS_SIZE].list.count;
+    return (int)ks_list_of(spec, KS_WINDOWS_SIZE)->count;
 }
 
 /* INPUT0's first spatial axis, and its axis of channels. */
@@ -53,7 +48,7 @@ static int channels_axis(const ks_spec *spec)
 static ks_status check_input(ks_spec *spec, ks_error *error)
 {
     ks_tensor *in = &spec->in[0];
-    const int64_t spatial = list_of(spec, KS_WINDOWS_SIZE)->count;
+    const int64_t spatial = ks_spec_list(spec, KS_WINDOWS_SIZE)->count;
     if (!(ANY & KS_DTYPE_BIT(in->dtype)))
         return ks_fail(error, KS_DATATYPE, "window: INPUT0 has datatype %s, whose elements have no size of their own",
                        ks_dtype_name(in->dtype));
@@ -70,7 +65,7 @@ static ks_status check_input(ks_spec *spec, ks_error *error)
 /* A number for each spatial axis: one is for all of them, none is 1. */
 static ks_status resolve_numbers(ks_spec *spec, int param, ks_error *error)
 {
-    ks_integers *list = list_of(spec, param);
+    ks_integers *list = ks_spec_list(spec, param);
     const int spatial = spatial_of(spec);
     const char *const name = spec->op->params[param].name;
     if (list->count >= 0 && list->count != 1 && list->count != spatial)
@@ -113,7 +108,7 @@ static ks_status pad_alike(const ks_spec *spec, int i, ks_integers *pad, ks_erro
 /* Two numbers for each spatial axis: those in front of all of them, then those behind. */
 static ks_status resolve_pad(ks_spec *spec, ks_error *error)
 {
-    ks_integers *pad = list_of(spec, KS_WINDOWS_PAD);
+    ks_integers *pad = ks_spec_list(spec, KS_WINDOWS_PAD);
     ks_value *alike = &spec->params[KS_WINDOWS_AUTO_PAD];
     const int spatial = spatial_of(spec);
     ks_status status = KS_OK;
@@ -182,7 +177,7 @@ static ks_status resolve_value(ks_spec *spec, ks_error *error)
     if (!ks_element_holds(spec->in[0].dtype, *value))
         return ks_fail(error, KS_PARAMETER, "window: 'value' is %.17g, which %s does not hold", *value,
                        ks_dtype_name(spec->in[0].dtype));
-    for (int i = 0; i < list_of(spec, KS_WINDOWS_PAD)->count; i++)
+    for (int i = 0; i < ks_spec_list(spec, KS_WINDOWS_PAD)->count; i++)
         padded = padded || number_of(spec, KS_WINDOWS_PAD, i) > 0;
     if (!padded) *value = 0;
     return KS_OK;
@@ -214,8 +209,8 @@ static void window_sample(ks_spec *spec)
 {
     ks_spec_init(spec, &ks_op_window);
     spec->in[0] = (ks_tensor){.dtype = KS_FP32, .rank = 4, .dims = {1, 7, 9, 12}};
-    spec->params[KS_WINDOWS_SIZE].list = (ks_integers){.count = 2, .value = {3, 3}};
-    spec->params[KS_WINDOWS_STRIDE].list = (ks_integers){.count = 2, .value = {1, 2}};
+    *ks_spec_list(spec, KS_WINDOWS_SIZE) = (ks_integers){.count = 2, .value = {3, 3}};
+    *ks_spec_list(spec, KS_WINDOWS_STRIDE) = (ks_integers){.count = 2, .value = {1, 2}};
     spec->params[KS_WINDOWS_AUTO_PAD].i = KS_WINDOWS_SAME_UPPER;
 }
 
@@ -288,20 +283,14 @@ static size_t window_read_bytes(const ks_spec *spec)
 
 /* --- the descriptor -------------------------------------------------------------------------------------------------- */
 
-static const ks_preset presets[] = {{.suffix = "3",
-                                     .param = KS_WINDOWS_SIZE,
-                                     .value = {.list = {.count = 1, .value = {3}}},
-                                     .in_rank = 3,
-                                     .out_rank = 3},
-                                    {.suffix = "3x3",
-                                     .param = KS_WINDOWS_SIZE,
-                                     .value = {.list = {.count = 2, .value = {3, 3}}},
-                                     .in_rank = 4,
-                                     .out_rank = 4}};
+static const ks_integers three = {.count = 1, .value = {3}}, three_by_three = {.count = 2, .value = {3, 3}};
+static const ks_preset presets[] = {
+    {.suffix = "3", .param = KS_WINDOWS_SIZE, .list = &three, .in_rank = 3, .out_rank = 3},
+    {.suffix = "3x3", .param = KS_WINDOWS_SIZE, .list = &three_by_three, .in_rank = 4, .out_rank = 4}};
 
-#define LIST(text)                                                                                                     \
+#define LIST(number, text)                                                                                             \
     {                                                                                                                  \
-        .name = text, .kind = KS_PARAM_LIST, .preset = {.list = {.count = -1}}, .status = KS_PARAMETER                 \
+        .name = text, .kind = KS_PARAM_LIST, .preset = {.list = number}, .status = KS_PARAMETER                        \
     }
 #define CHOICE(text, list)                                                                                             \
     {                                                                                                                  \
@@ -316,13 +305,14 @@ const ks_op ks_op_window = {
     .out_rank = 3,
     .params_count = KS_WINDOWS_PARAMS,
     .params =
-        {[KS_WINDOWS_SIZE] = LIST("size"),
-         [KS_WINDOWS_STRIDE] = LIST("stride"),
-         [KS_WINDOWS_DILATION] = LIST("dilation"),
-         [KS_WINDOWS_PAD] = LIST("pad"),
+        {[KS_WINDOWS_SIZE] = LIST(0, "size"),
+         [KS_WINDOWS_STRIDE] = LIST(1, "stride"),
+         [KS_WINDOWS_DILATION] = LIST(2, "dilation"),
+         [KS_WINDOWS_PAD] = LIST(3, "pad"),
          [KS_WINDOWS_AUTO_PAD] = CHOICE("auto_pad", auto_pads),
          [KS_WINDOWS_LAYOUT] = CHOICE("layout", layouts),
          [KS_WINDOWS_VALUE] = {.name = "value", .kind = KS_PARAM_NUMBER, .status = KS_PARAMETER, .infinite = true}},
+    .lists_count = 4,
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = window_resolve,

@@ -82,8 +82,10 @@ static void put_list(ks_text *out, const ks_integers *list, bool json)
 }
 
 /* quote: around what is no number, "\"" in JSON. */
-static void put_value(ks_text *out, const ks_param *param, const ks_value *value, const char *quote)
+static void put_value(ks_text *out, const ks_spec *spec, int index, const char *quote)
 {
+    const ks_param *param = &spec->op->params[index];
+    const ks_value *value = &spec->params[index];
     switch (param->kind) {
     case KS_PARAM_INT:
         ks_text_printf(out, "%" PRId64, value->i);
@@ -108,7 +110,7 @@ static void put_value(ks_text *out, const ks_param *param, const ks_value *value
         ks_text_puts(out, quote);
         break;
     case KS_PARAM_LIST:
-        put_list(out, &value->list, quote[0] != 0);
+        put_list(out, ks_list_of(spec, index), quote[0] != 0);
         break;
     }
 }
@@ -118,7 +120,7 @@ static void put_parameters(ks_text *out, const ks_spec *spec)
     ks_text_puts(out, ",\"parameters\":{");
     for (int i = 0; i < spec->op->params_count; i++) {
         ks_text_printf(out, "%s\"%s\":", i > 0 ? "," : "", spec->op->params[i].name);
-        put_value(out, &spec->op->params[i], &spec->params[i], "\"");
+        put_value(out, spec, i, "\"");
     }
     ks_text_puts(out, "}");
 }
@@ -292,7 +294,7 @@ static void put_csv_parameters(ks_text *out, const ks_spec *spec)
     ks_text_puts(out, ",\"");
     for (int i = 0; i < spec->op->params_count; i++) {
         ks_text_printf(out, "%s%s=", i > 0 ? " " : "", spec->op->params[i].name);
-        put_value(out, &spec->op->params[i], &spec->params[i], "");
+        put_value(out, spec, i, "");
     }
     ks_text_puts(out, "\"");
 }

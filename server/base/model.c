@@ -21,16 +21,22 @@ ks_dtype ks_model_dtype(const ks_model *model, int input)
     return !dtypes || dtypes & KS_DTYPE_BIT(model->dtype) ? model->dtype : (ks_dtype)__builtin_ctz(dtypes);
 }
 
-const ks_value *ks_model_fixed(const ks_model *model, int param)
+const ks_fixed *ks_model_fixed(const ks_model *model, int param)
 {
     for (int i = 0; i < model->fixed_count; i++)
-        if (model->fixed[i].param == param) return &model->fixed[i].value;
+        if (model->fixed[i].param == param) return &model->fixed[i];
     return NULL;
 }
 
 void ks_model_fix(const ks_model *model, ks_spec *spec)
 {
-    for (int i = 0; i < model->fixed_count; i++) spec->params[model->fixed[i].param] = model->fixed[i].value;
+    for (int i = 0; i < model->fixed_count; i++) {
+        const ks_fixed *fixed = &model->fixed[i];
+        if (fixed->list)
+            *ks_spec_list(spec, fixed->param) = *fixed->list;
+        else
+            spec->params[fixed->param] = fixed->value;
+    }
 }
 
 /* Of parameters that have to be given: as the op's sample has them. */
@@ -38,7 +44,7 @@ static ks_status resolve_as_sample(const ks_model *model, ks_spec *spec, ks_erro
 {
     ks_spec sample;
     model->op->sample(&sample);
-    memcpy(spec->params, sample.params, sizeof spec->params);
+    ks_params_copy(model->op, spec->params, spec->lists, sample.params, sample.lists);
     ks_model_fix(model, spec);
     return model->op->resolve(spec, error);
 }
@@ -98,17 +104,17 @@ static ks_model *add_model(const ks_op *op, const char *first, const char *secon
     return model;
 }
 
-static void fix(ks_model *model, int param, ks_value value)
+static void fix(ks_model *model, const ks_fixed *fixed)
 {
     assert(model->fixed_count < KS_FIXED_MAX);
-    model->fixed[model->fixed_count++] = (ks_fixed){param, value};
+    model->fixed[model->fixed_count++] = *fixed;
 }
 
 static void add_preset(const ks_op *op, const ks_preset *preset, const char *suffix, ks_dtype dtype)
 {
     ks_model *model = add_model(op, preset->suffix, suffix, dtype);
-    if (preset->param >= 0) fix(model, preset->param, preset->value);
-    for (int i = 0; i < preset->more_count; i++) fix(model, preset->more[i].param, preset->more[i].value);
+    if (preset->param >= 0) fix(model, &(ks_fixed){preset->param, preset->value, preset->list});
+    for (int i = 0; i < preset->more_count; i++) fix(model, &preset->more[i]);
     model->declared |= preset->inputs;
     model->first = preset->first;
     if (preset->in_rank) declare_inputs(model, preset->in_rank);

@@ -48,7 +48,7 @@ enum { KS_MODEL_USES_APART = 16 }; /* counters of two shards share no cache line
 ks_dtype ks_model_dtype(const ks_model *model, int input);
 
 /* The model's value of a parameter; NULL: the request chooses. */
-const ks_value *ks_model_fixed(const ks_model *model, int param);
+const ks_fixed *ks_model_fixed(const ks_model *model, int param);
 /* The fixed parameters become the spec's. */
 void ks_model_fix(const ks_model *model, ks_spec *spec);
 

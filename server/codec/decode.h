@@ -160,9 +160,13 @@ typedef struct ks_param_value {
     const char *text; /* "true" or "false" for a BOOL, "2,0,1" for a LIST of numbers */
     size_t length;
 } ks_param_value;
-/* The value of an op's parameter, or the parameter's own status: "parameter 'axis' of OF 'NAME' must be ...". */
-ks_status ks_param_read(const ks_param *param, const ks_param_value *value, const char *of, const char *name,
-                        ks_value *out, ks_error *error);
+typedef struct ks_param_owner {
+    const char *of, *name; /* "model", "softmax" */
+} ks_param_owner;
+/* The value of an op's parameter, of a list in its place of lists; or the parameter's own status: "parameter 'axis' of OF 'NAME' must be
+ * ...", after which either is anything. */
+ks_status ks_param_read(const ks_param *param, const ks_param_value *value, const ks_param_owner *owner, ks_value *out,
+                        ks_integers *lists, ks_error *error);
 
 typedef struct ks_codec ks_codec;
 size_t ks_codec_size(void); /* the caller provides the memory (fixed at start), zeroed or reused */

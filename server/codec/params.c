@@ -59,6 +59,7 @@ static bool read_axes_value(const ks_param_value *value, ks_axes *out)
 static bool read_list(const ks_param_value *value, ks_integers *out)
 {
     const char *text = value->text, *const end = text + value->length;
+    out->count = 0;
     if (value->kind == KS_VALUE_BOOL) return false;
     while (text < end || out->count > 0) {
         const char *const comma = memchr(text, ',', (size_t)(end - text));
@@ -90,7 +91,7 @@ static bool read_infinity(const ks_param_value *value, double *out)
     return true;
 }
 
-static bool read_value(const ks_param *param, const ks_param_value *value, ks_value *out)
+static bool read_value(const ks_param *param, const ks_param_value *value, ks_value *out, ks_integers *lists)
 {
     bool truth = false;
     memset(out, 0, sizeof *out);
@@ -111,7 +112,8 @@ static bool read_value(const ks_param *param, const ks_param_value *value, ks_va
     case KS_PARAM_AXES:
         return read_axes_value(value, &out->axes);
     case KS_PARAM_LIST:
-        return read_list(value, &out->list);
+        out->list = param->preset.list;
+        return read_list(value, &lists[out->list]);
     }
     return false;
 }
@@ -142,12 +144,16 @@ static const char *wanted(const ks_param *param, char list[WANTED_MAX])
     return "";
 }
 
-static bool same_value(const ks_param *param, const ks_value *a, const ks_value *b)
+static bool is_fixed_value(const ks_spec *spec, const ks_fixed *fixed)
 {
+    const ks_param *param = &spec->op->params[fixed->param];
+    const ks_value *a = &spec->params[fixed->param], *b = &fixed->value;
     if (param->kind == KS_PARAM_NUMBER) return memcmp(&a->d, &b->d, sizeof a->d) == 0;
-    if (param->kind == KS_PARAM_LIST)
-        return a->list.count == b->list.count &&
-               memcmp(a->list.value, b->list.value, (size_t)a->list.count * sizeof *a->list.value) == 0;
+    if (param->kind == KS_PARAM_LIST) {
+        const ks_integers *list = ks_list_of(spec, fixed->param);
+        return list->count == fixed->list->count &&
+               memcmp(list->value, fixed->list->value, (size_t)list->count * sizeof *list->value) == 0;
+    }
     if (param->kind != KS_PARAM_AXES) return a->i == b->i;
     return a->axes.count == b->axes.count &&
            (a->axes.count < 0 || memcmp(a->axes.axis, b->axes.axis, (size_t)a->axes.count) == 0);
@@ -161,29 +167,29 @@ static ks_status no_value(const char *name, ks_status status, ks_error *error)
                    ks_quoted(name, strlen(name)).text);
 }
 
-ks_status ks_param_read(const ks_param *param, const ks_param_value *value, const char *of, const char *name,
-                        ks_value *out, ks_error *error)
+ks_status ks_param_read(const ks_param *param, const ks_param_value *value, const ks_param_owner *owner, ks_value *out,
+                        ks_integers *lists, ks_error *error)
 {
     char list[WANTED_MAX];
     if (value->kind == KS_VALUE_OTHER || (value->kind == KS_VALUE_LIST && param->kind != KS_PARAM_LIST))
         return no_value(param->name, param->status, error);
-    if (read_value(param, value, out)) return KS_OK;
-    return ks_fail(error, param->status, "parameter '%s' of %s '%s' must be %s, got '%s'", param->name, of, name,
-                   wanted(param, list), ks_quoted(value->text, value->length).text);
+    if (read_value(param, value, out, lists)) return KS_OK;
+    return ks_fail(error, param->status, "parameter '%s' of %s '%s' must be %s, got '%s'", param->name, owner->of,
+                   owner->name, wanted(param, list), ks_quoted(value->text, value->length).text);
 }
 
 static ks_status op_parameter(ks_codec *codec, int index, const ks_param_value *value, ks_error *error)
 {
     const ks_model *model = codec->request.model;
     const ks_param *param = &model->op->params[index];
-    ks_value read;
-    const ks_status status = ks_param_read(param, value, "model", model->name, &read, error);
+    ks_spec *spec = &codec->request.spec;
+    const ks_param_owner owner = {"model", model->name};
+    const ks_status status = ks_param_read(param, value, &owner, &spec->params[index], spec->lists, error);
     if (status != KS_OK) return status;
-    const ks_value *fixed = ks_model_fixed(model, index);
-    if (fixed && !same_value(param, &read, fixed))
+    const ks_fixed *fixed = ks_model_fixed(model, index);
+    if (fixed && !is_fixed_value(spec, fixed))
         return ks_fail(error, KS_PARAMETER, "parameter '%s' is fixed in model '%s' and cannot be '%s'", param->name,
                        model->name, ks_quoted(value->text, value->length).text);
-    codec->request.spec.params[index] = read;
     return KS_OK;
 }
 

@@ -47,8 +47,12 @@ static uint64_t hash_spec(const ks_plans *plans, const ks_spec *spec)
     uint64_t hash = hash_word(plans->seed, (uint64_t)(uintptr_t)spec->op ^ (uint64_t)spec->given << 48);
     for (int i = 0; i < spec->op->params_count; i++) {
         const ks_value *value = &spec->params[i];
-        const int words = ks_value_words(&spec->op->params[i], value);
-        for (int word = 0; word < words; word++) hash = hash_word(hash, value->bits[word]);
+        hash = hash_word(hash_word(hash, value->bits[0]), value->bits[1]);
+    }
+    for (int i = 0; i < spec->op->lists_count; i++) {
+        const ks_integers *list = &spec->lists[i];
+        hash = hash_word(hash, (uint64_t)list->count);
+        for (int at = 0; at < list->count; at++) hash = hash_word(hash, (uint64_t)list->value[at]);
     }
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         const ks_tensor *in = &spec->in[i];

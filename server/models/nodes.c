@@ -150,7 +150,8 @@ static ks_status read_parameter(ks_definition_reader *r, const ks_json *item, ks
         if (op->params[i].kind == KS_PARAM_AXES) value.kind = KS_VALUE_TEXT;
     }
     value.length = strlen(value.text);
-    return ks_param_read(&op->params[i], &value, "node", node->name, &node->params[i], r->error);
+    return ks_param_read(&op->params[i], &value, &(ks_param_owner){"node", node->name}, &node->params[i], node->lists,
+                         r->error);
 }
 
 /* A reshape's own: a list, in which 0 keeps a dimension and one -1 takes the rest. */
@@ -211,7 +212,7 @@ static ks_status read_op(ks_definition_reader *r, const ks_json *item, ks_chain_
     if (of->worded) node->op = &ks_op_layout;
     if (!node->op && strcmp(name, reshape_word) != 0)
         return ks_fail(r->error, KS_DEFINITION, "%s: op '%s' is unknown", of->text, ks_quoted(name, strlen(name)).text);
-    for (int i = 0; node->op && i < node->op->params_count; i++) node->params[i] = node->op->params[i].preset;
+    if (node->op) ks_params_init(node->op, node->params, node->lists);
     if (of->worded) node->params[KS_LAYOUT_OP].i = words[found].op;
     return KS_OK;
 }

@@ -40,7 +40,7 @@ static ks_chain_node node_of(const char *name, int a, int b, int c, int out)
     node.in[1] = (int16_t)b;
     node.in[2] = (int16_t)c;
     node.out[0] = (int16_t)out;
-    for (int i = 0; node.op && i < node.op->params_count; i++) node.params[i] = node.op->params[i].preset;
+    if (node.op) ks_params_init(node.op, node.params, node.lists);
     return node;
 }
 
@@ -59,7 +59,7 @@ static void set_param(ks_chain_node *node, const char *name, const char *choice,
 static ks_chain_node turned(int from, int to, ks_integers axes)
 {
     ks_chain_node node = node_of("layout", from, -1, -1, to);
-    node.params[KS_LAYOUT_AXES].list = axes;
+    node.lists[node.params[KS_LAYOUT_AXES].list] = axes;
     return node;
 }
 
@@ -147,7 +147,7 @@ static void run_node(op_harness *harness, const ks_chain_node *node, values *v)
     }
     ks_spec_init(&spec, node->op);
     spec.given = 0;
-    memcpy(spec.params, node->params, sizeof node->params);
+    ks_params_copy(node->op, spec.params, spec.lists, node->params, node->lists);
     for (int i = 0; i < node->op->inputs_count; i++) {
         if (node->in[i] < 0) continue;
         spec.given |= (uint16_t)(1u << i);

@@ -57,7 +57,7 @@ static layout_case new_case(ks_layout_op op, ks_dtype dtype, int rank, const int
 
 static void set_list(layout_case *c, int param, const int64_t *values)
 {
-    ks_integers *list = &c->spec.params[param].list;
+    ks_integers *list = ks_spec_list(&c->spec, param);
     *list = (ks_integers){.count = c->spec.in[0].rank};
     memcpy(list->value, values, (size_t)list->count * sizeof *values);
 }
@@ -78,7 +78,7 @@ static void describe(const layout_case *c, const char *who, int64_t at)
                 ks_dtype_name(c->spec.in[0].dtype), dims, c->spec.given, c->axis, (int)c->mode);
     for (int i = 0; i < KS_LAYOUT_PARAMS; i++) {
         if (ks_op_layout.params[i].kind != KS_PARAM_LIST) continue;
-        list_text(&c->spec.params[i].list, text);
+        list_text(ks_list_of(&c->spec, i), text);
         print_error(" %s %s", ks_op_layout.params[i].name, text);
     }
     print_error(", element %" PRId64 "\n", at);
@@ -257,13 +257,13 @@ static void draw_single_slice(layout_case *c)
     const ks_tensor *in = &c->spec.in[0];
     const int axis = values_below(in->rank);
     const int64_t n = in->dims[axis], size = below(n + 1), start = below(n - size + 1);
-    ks_value *params = c->spec.params;
+    const int other = values_below(2) ? KS_LAYOUT_SIZES : KS_LAYOUT_ENDS;
     for (int i = 0; i < in->rank; i++) c->step[i] = 1;
     c->start[axis] = start;
-    params[KS_LAYOUT_AXIS].i = axis - (values_below(2) ? in->rank : 0);
-    params[KS_LAYOUT_STARTS].list = (ks_integers){.count = 1, .value = {start}};
-    params[values_below(2) ? KS_LAYOUT_SIZES : KS_LAYOUT_ENDS].list = (ks_integers){.count = 1, .value = {size}};
-    if (params[KS_LAYOUT_ENDS].list.count == 1) params[KS_LAYOUT_ENDS].list.value[0] = start + size;
+    c->spec.params[KS_LAYOUT_AXIS].i = axis - (values_below(2) ? in->rank : 0);
+    *ks_spec_list(&c->spec, KS_LAYOUT_STARTS) = (ks_integers){.count = 1, .value = {start}};
+    *ks_spec_list(&c->spec, other) =
+        (ks_integers){.count = 1, .value = {other == KS_LAYOUT_SIZES ? size : start + size}};
 }
 
 static void draw_slice(layout_case *c)
@@ -358,7 +358,7 @@ static void draw_concat(layout_case *c)
 static void draw_shape(layout_case *c)
 {
     const ks_tensor *in = &c->spec.in[0];
-    ks_integers *list = &c->spec.params[KS_LAYOUT_NEW_SHAPE].list;
+    ks_integers *list = ks_spec_list(&c->spec, KS_LAYOUT_NEW_SHAPE);
     const int64_t count = ks_tensor_count(in);
     int64_t left = count;
     *list = (ks_integers){.count = 0};
@@ -395,7 +395,7 @@ static void draw_split(layout_case *c)
 static void draw_expand(layout_case *c)
 {
     ks_tensor *in = &c->spec.in[0];
-    ks_integers *list = &c->spec.params[KS_LAYOUT_NEW_SHAPE].list;
+    ks_integers *list = ks_spec_list(&c->spec, KS_LAYOUT_NEW_SHAPE);
     const int more = values_below(3) && in->rank < KS_RANK_MAX - 1 ? values_below(3) : 0;
     int64_t left = 1 + 200000 / (1 + ks_tensor_count(in));
     *list = (ks_integers){.count = in->rank + more};
@@ -421,7 +421,7 @@ static void draw_tile(layout_case *c)
     }
     if (in->rank > 0 && values_below(3) == 0) {
         c->spec.params[KS_LAYOUT_AXIS].i = values_below(in->rank) - in->rank;
-        c->spec.params[KS_LAYOUT_REPEATS].list = (ks_integers){.count = 1, .value = {repeats[0]}};
+        *ks_spec_list(&c->spec, KS_LAYOUT_REPEATS) = (ks_integers){.count = 1, .value = {repeats[0]}};
     } else {
         set_list(c, KS_LAYOUT_REPEATS, repeats);
     }
@@ -653,8 +653,8 @@ static void expect_refused(layout_case c, ks_status status, const char *part)
 static layout_case with_list(ks_layout_op op, int param, int count, const int64_t *values)
 {
     layout_case c = new_case(op, KS_FP32, 2, (const int64_t[]){5, 6});
-    c.spec.params[param].list = (ks_integers){.count = count};
-    for (int i = 0; i < count; i++) c.spec.params[param].list.value[i] = values[i];
+    *ks_spec_list(&c.spec, param) = (ks_integers){.count = count};
+    for (int i = 0; i < count; i++) ks_spec_list(&c.spec, param)->value[i] = values[i];
     return c;
 }
 #define WITH(op, param, ...)                                                                                           \

@@ -39,7 +39,7 @@ static int64_t below(int64_t bound)
 
 static void set_list(window_case *c, int param, int count, const int64_t *values)
 {
-    ks_integers *list = &c->spec.params[param].list;
+    ks_integers *list = ks_spec_list(&c->spec, param);
     *list = (ks_integers){.count = count};
     memcpy(list->value, values, (size_t)count * sizeof *values);
 }
@@ -234,7 +234,7 @@ static int64_t pick(const int64_t *from, int count, int64_t most)
 /* A number that is the same for all axes may be said once, and 1 not at all. */
 static void shorten(window_case *c, int param)
 {
-    ks_integers *list = &c->spec.params[param].list;
+    ks_integers *list = ks_spec_list(&c->spec, param);
     bool alike = true;
     for (int i = 1; i < list->count; i++) alike = alike && list->value[i] == list->value[0];
     if (!alike || values_below(2)) return;
@@ -252,7 +252,7 @@ static void pad_alike(window_case *c, bool lower)
         c->after[i] = more - c->before[i];
     }
     c->spec.params[KS_WINDOWS_AUTO_PAD].i = lower ? KS_WINDOWS_SAME_LOWER : KS_WINDOWS_SAME_UPPER;
-    c->spec.params[KS_WINDOWS_PAD].list = (ks_integers){.count = -1};
+    *ks_spec_list(&c->spec, KS_WINDOWS_PAD) = (ks_integers){.count = -1};
 }
 
 static void draw_pad(window_case *c)
@@ -262,7 +262,7 @@ static void draw_pad(window_case *c)
         pad_alike(c, values_below(2));
         return;
     }
-    ks_integers *list = &c->spec.params[KS_WINDOWS_PAD].list;
+    ks_integers *list = ks_spec_list(&c->spec, KS_WINDOWS_PAD);
     for (int i = 0; i < c->spatial; i++) {
         alike = alike && c->before[i] == c->after[i];
         none = none && c->before[i] == 0 && c->after[i] == 0;
@@ -489,7 +489,7 @@ static void one_tap_is_a_slice(void **state)
         open_case(&c);
         slice.in[0] = c.spec.in[0];
         slice.params[KS_LAYOUT_OP].i = KS_LAYOUT_SLICE;
-        slice.params[KS_LAYOUT_STEPS].list = (ks_integers){.count = 4, .value = {1, c.stride[0], c.stride[1], 1}};
+        *ks_spec_list(&slice, KS_LAYOUT_STEPS) = (ks_integers){.count = 4, .value = {1, c.stride[0], c.stride[1], 1}};
         assert_int_equal(ks_op_layout.resolve(&slice, NULL), KS_OK);
         assert_int_equal(slice.out[0].size_bytes, c.spec.out[0].size_bytes);
         void *windows = malloc(slice.out[0].size_bytes), *sliced = malloc(slice.out[0].size_bytes);
@@ -547,7 +547,7 @@ static void refusals(void **state)
     c = WITH(SIZE, 3, 3);
     c.spec.in[0].rank = 2;
     expect_refused(c, KS_SHAPE, "INPUT0 has rank 2, windows of 2 axes take 3 to 8");
-    c.spec.params[KS_WINDOWS_SIZE].list.count = -1;
+    ks_spec_list(&c.spec, KS_WINDOWS_SIZE)->count = -1;
     expect_refused(c, KS_PARAMETER, "parameter 'size' is needed");
     c = WITH(SIZE, 3, 3);
     c.spec.in[0].dtype = KS_BYTES;

@@ -149,6 +149,41 @@ static ks_status resolved(ks_spec *spec)
     return status;
 }
 
+/* A list that two parameters share, or that a spec has no place for, would be found by no other test. */
+static void lists_of_ops(void **state)
+{
+    (void)state;
+    for (const ks_op *const *op = ks_ops; *op; op++) {
+        int lists = 0;
+        for (int i = 0; i < (*op)->params_count; i++) {
+            if ((*op)->params[i].kind != KS_PARAM_LIST) continue;
+            assert_int_equal((*op)->params[i].preset.list, lists++);
+        }
+        assert_int_equal((*op)->lists_count, lists);
+        assert_in_range(lists, 0, KS_LISTS_MAX);
+    }
+}
+
+/* Lists are compared and copied as far as they go. */
+static void specs_with_lists(void **state)
+{
+    const int64_t dims[KS_RANK_MAX] = {2, 3, 4};
+    ks_spec a = spec_of("layout", KS_FP32, 3, dims), b, c;
+    (void)state;
+    assert_int_equal(resolved(&a), KS_OK);
+    memset(&b, 0x5a, sizeof b);
+    ks_spec_copy(&b, &a);
+    assert_true(ks_spec_same(&a, &b));
+    for (int i = 0; i < a.op->lists_count; i++) {
+        ks_spec_copy(&c, &a);
+        c.lists[i].count = a.lists[i].count < 0 ? 0 : 2;
+        assert_false(ks_spec_same(&a, &c));
+        ks_spec_copy(&c, &a);
+        c.lists[i].value[2] = 77; /* of the axes alone: the others hold none */
+        assert_true(ks_spec_same(&a, &c) == (a.lists[i].count < 3));
+    }
+}
+
 static void softmax_rules(void **state)
 {
     const int64_t dims[KS_RANK_MAX] = {2, 3, 4}, wild[KS_RANK_MAX] = {root, root, root};
@@ -375,6 +410,8 @@ int main(void)
         cmocka_unit_test(aligned),
         cmocka_unit_test(printed),
         cmocka_unit_test(datatypes),
+        cmocka_unit_test(lists_of_ops),
+        cmocka_unit_test(specs_with_lists),
         cmocka_unit_test(softmax_rules),
         cmocka_unit_test(reduce_axes),
         cmocka_unit_test(reduce_rules),

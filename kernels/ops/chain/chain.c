@@ -163,7 +163,7 @@ void ks_chain_node_spec(const ks_chain *chain, const ks_spec *whole, const ks_ch
 {
     ks_spec_init(spec, node->op);
     spec->given = 0;
-    memcpy(spec->params, node->params, (size_t)node->op->params_count * sizeof *spec->params);
+    ks_params_copy(node->op, spec->params, spec->lists, node->params, node->lists);
     for (int i = 0; i < node->op->inputs_count; i++) {
         if (node->in[i] < 0) continue;
         spec->in[i] = *ks_chain_value(chain, whole, made, node->in[i]);

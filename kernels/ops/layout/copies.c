@@ -35,13 +35,13 @@ static void push_view(ks_layout_copy *copy, const ks_spec *spec, int i)
     const ks_tensor *in = &spec->in[0], *out = &spec->out[0];
     const int64_t to = stride_of(out, i);
     int axis = i;
-    if (op_of(spec) == KS_LAYOUT_TRANSPOSE) axis = (int)spec->params[KS_LAYOUT_AXES].list.value[i];
+    if (op_of(spec) == KS_LAYOUT_TRANSPOSE) axis = (int)ks_list_of(spec, KS_LAYOUT_AXES)->value[i];
     if (op_of(spec) == KS_LAYOUT_EXPAND) axis = i - (out->rank - in->rank);
     const int64_t stride = axis < 0 ? 0 : stride_of(in, axis), extent = axis < 0 ? 1 : in->dims[axis];
     switch (op_of(spec)) {
     case KS_LAYOUT_SLICE:
-        copy->from_start += spec->params[KS_LAYOUT_STARTS].list.value[i] * stride;
-        push_axis(copy, out->dims[i], stride * spec->params[KS_LAYOUT_STEPS].list.value[i], to);
+        copy->from_start += ks_list_of(spec, KS_LAYOUT_STARTS)->value[i] * stride;
+        push_axis(copy, out->dims[i], stride * ks_list_of(spec, KS_LAYOUT_STEPS)->value[i], to);
         break;
     case KS_LAYOUT_SPLIT:
         if (i == spec->params[KS_LAYOUT_AXIS].i)
@@ -49,7 +49,7 @@ static void push_view(ks_layout_copy *copy, const ks_spec *spec, int i)
         push_axis(copy, out->dims[i], stride, to);
         break;
     case KS_LAYOUT_TILE:
-        push_axis(copy, spec->params[KS_LAYOUT_REPEATS].list.value[i], 0, extent * to);
+        push_axis(copy, ks_list_of(spec, KS_LAYOUT_REPEATS)->value[i], 0, extent * to);
         push_axis(copy, extent, stride, to);
         break;
     default: /* expand: the one index along the axis, again and again */
@@ -87,8 +87,8 @@ ks_layout_pad ks_layout_pad_of(const ks_spec *spec)
                          .fill = ks_element_bits(in->dtype, spec->params[KS_LAYOUT_VALUE].d)};
     bool whole = false;
     for (int i = 0; i < in->rank; i++) {
-        const int64_t before = spec->params[KS_LAYOUT_BEFORE].list.value[i];
-        const int64_t after = spec->params[KS_LAYOUT_AFTER].list.value[i];
+        const int64_t before = ks_list_of(spec, KS_LAYOUT_BEFORE)->value[i];
+        const int64_t after = ks_list_of(spec, KS_LAYOUT_AFTER)->value[i];
         const bool joins = whole && before == 0 && after == 0;
         const int at = joins ? pad.rank - 1 : pad.rank++;
         pad.extent[at] = joins ? pad.extent[at] * in->dims[i] : in->dims[i];

@@ -33,13 +33,26 @@ uint32_t ks_op_dtypes(const ks_op *op, int input)
     return op->inputs[input].dtypes ? op->inputs[input].dtypes : op->inputs[0].dtypes;
 }
 
+void ks_params_init(const ks_op *op, ks_value *params, ks_integers *lists)
+{
+    for (int i = 0; i < op->params_count; i++) params[i] = op->params[i].preset;
+    for (int i = 0; i < op->lists_count; i++) lists[i].count = -1;
+}
+
+void ks_params_copy(const ks_op *op, ks_value *params, ks_integers *lists, const ks_value *from,
+                    const ks_integers *from_lists)
+{
+    memcpy(params, from, (size_t)op->params_count * sizeof *params);
+    if (op->lists_count) memcpy(lists, from_lists, (size_t)op->lists_count * sizeof *lists);
+}
+
 void ks_spec_init(ks_spec *spec, const ks_op *op)
 {
     memset(spec, 0, offsetof(ks_spec, params));
     memset(spec->in, 0, (size_t)op->inputs_count * sizeof *spec->in);
     spec->op = op;
     spec->given = ks_op_required(op);
-    for (int i = 0; i < op->params_count; i++) spec->params[i] = op->params[i].preset;
+    ks_params_init(op, spec->params, spec->lists);
 }
 
 /* Returns where the next one goes. */
@@ -124,7 +137,7 @@ size_t ks_spec_written_bytes(const ks_spec *spec)
 void ks_spec_copy(ks_spec *to, const ks_spec *from)
 {
     memcpy(to, from, offsetof(ks_spec, params));
-    memcpy(to->params, from->params, (size_t)from->op->params_count * sizeof *to->params);
+    ks_params_copy(from->op, to->params, to->lists, from->params, from->lists);
     for (int i = ks_next_input(from, -1); i >= 0; i = ks_next_input(from, i))
         memcpy(&to->in[i], &from->in[i], sizeof to->in[i]);
     memcpy(to->out, from->out, from->outputs * sizeof *to->out);
@@ -141,15 +154,25 @@ static bool same_input(const ks_tensor *a, const ks_tensor *b)
     return true;
 }
 
+static bool same_lists(const ks_spec *a, const ks_spec *b)
+{
+    for (int i = 0; i < a->op->lists_count; i++) {
+        const ks_integers *x = &a->lists[i], *y = &b->lists[i];
+        if (x->count != y->count) return false;
+        for (int at = 0; at < x->count; at++)
+            if (x->value[at] != y->value[at]) return false;
+    }
+    return true;
+}
+
 bool ks_spec_same(const ks_spec *a, const ks_spec *b)
 {
     if (a->op != b->op || a->given != b->given || a->outputs != b->outputs) return false;
     for (int i = 0; i < a->op->params_count; i++) {
         const uint64_t *x = a->params[i].bits, *y = b->params[i].bits;
         if (x[0] != y[0] || x[1] != y[1]) return false;
-        for (int word = ks_value_words(&a->op->params[i], &a->params[i]) - 1; word > 1; word--)
-            if (x[word] != y[word]) return false;
     }
+    if (!same_lists(a, b)) return false;
     for (int i = ks_next_input(a, -1); i >= 0; i = ks_next_input(a, i))
         if (!same_input(&a->in[i], &b->in[i])) return false;
     for (int i = 0; i < a->outputs; i++)

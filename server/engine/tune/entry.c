@@ -13,8 +13,10 @@ static void put_field(ks_text *out, const char *text)
     for (; *text; text++) ks_text_add(out, (unsigned char)*text < ' ' ? " " : text, 1);
 }
 
-static void put_value(ks_text *out, const ks_param *param, const ks_value *value)
+static void put_value(ks_text *out, const ks_spec *spec, int index)
 {
+    const ks_param *param = &spec->op->params[index];
+    const ks_value *value = &spec->params[index];
     ks_text_printf(out, " %s=", param->name);
     if (param->kind == KS_PARAM_NUMBER) {
         ks_text_printf(out, "%a", value->d);
@@ -22,8 +24,9 @@ static void put_value(ks_text *out, const ks_param *param, const ks_value *value
         ks_text_printf(out, "%d", value->axes.count);
         for (int i = 0; i < value->axes.count; i++) ks_text_printf(out, ",%d", value->axes.axis[i]);
     } else if (param->kind == KS_PARAM_LIST) {
-        ks_text_printf(out, "%" PRId64, value->list.count);
-        for (int i = 0; i < value->list.count; i++) ks_text_printf(out, ",%" PRId64, value->list.value[i]);
+        const ks_integers *list = ks_list_of(spec, index);
+        ks_text_printf(out, "%" PRId64, list->count);
+        for (int i = 0; i < list->count; i++) ks_text_printf(out, ",%" PRId64, list->value[i]);
     } else {
         ks_text_printf(out, "%" PRId64, value->i);
     }
@@ -34,7 +37,7 @@ char *ks_tune_key(const ks_spec *spec)
     ks_text out;
     ks_text_init(&out, KEY_MAX);
     ks_text_puts(&out, spec->op->name);
-    for (int i = 0; i < spec->op->params_count; i++) put_value(&out, &spec->op->params[i], &spec->params[i]);
+    for (int i = 0; i < spec->op->params_count; i++) put_value(&out, spec, i);
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         if (i > 0 && !ks_has_input(spec, i - 1)) ks_text_printf(&out, " %s", spec->op->inputs[i].name);
         ks_text_printf(&out, " %s", ks_dtype_name(spec->in[i].dtype));

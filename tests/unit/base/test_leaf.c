@@ -124,7 +124,7 @@ static void models_declare_what_the_protocol_lists(void **state)
     assert_in_range(mean->fixed[0].param, 0, mean->op->params_count - 1);
     const char *algorithm = mean->op->params[mean->fixed[0].param].choices[mean->fixed[0].value.i];
     assert_string_equal(algorithm, "mean");
-    assert_ptr_equal(ks_model_fixed(mean, mean->fixed[0].param), &mean->fixed[0].value);
+    assert_ptr_equal(ks_model_fixed(mean, mean->fixed[0].param), &mean->fixed[0]);
     assert_null(ks_model_fixed(mean, mean->fixed[0].param + 1));
 }
 
