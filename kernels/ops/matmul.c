@@ -214,9 +214,9 @@ void ks_matmul_offsets(const ks_matmul_shape *shape, int64_t index, int64_t *a, 
     }
 }
 
-/* ks_op.pitch. Kernels read rows in vectors of 16 bytes, and what does not start there is packed in each launch. Short rows would
- * take several times their memory. */
-static int64_t matmul_pitch(const ks_tensor *tensor)
+/* Kernels read rows in vectors of 16 bytes, and what does not start there is packed in each launch. Short rows would take several times
+ * their memory. */
+int64_t ks_matmul_pitch(const ks_tensor *tensor)
 {
     enum { VECTOR = 16, START = 128 };
     const int64_t size = (int64_t)ks_dtype_size(tensor->dtype);
@@ -272,6 +272,6 @@ const ks_op ks_op_matmul = {
     .presets = presets,
     .resolve = matmul_resolve,
     .joins = matmul_joins,
-    .pitch = matmul_pitch,
+    .pitch = ks_matmul_pitch,
     .sample = matmul_sample,
 };

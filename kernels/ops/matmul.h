@@ -45,6 +45,9 @@ typedef struct ks_matmul_shape {
  * once. */
 void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out);
 
+/* ks_op.pitch of every op that multiplies by rows that stay. */
+int64_t ks_matmul_pitch(const ks_tensor *tensor);
+
 /* NaN stays NaN. */
 double ks_matmul_activate(ks_matmul_activation activation, double x);
 

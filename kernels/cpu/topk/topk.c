@@ -7,6 +7,7 @@
  * group of them whose largest key does not beat the root is passed over. Of another axis than the last, neighbouring rows are read together. */
 #include "cpu/reference.h"
 #include "cpu/simd.h"
+#include "cpu/topk/heap.h"
 #include "ops/topk.h"
 
 extern const ks_cpu_op ks_topk_cpu;
@@ -17,66 +18,11 @@ enum {
     COLUMNS = 16 /* rows side by side */
 };
 
-typedef struct place {
-    uint64_t key;
-    int64_t index;
-} place;
-
-/* The best of a row so far. */
-typedef struct heap {
-    place *places;
-    int count, k;
-} heap;
-
 /* From an element's bits to its key. */
 typedef struct rule {
     uint64_t flip;     /* of the key's bits, last */
     uint64_t infinity; /* its bits; 0: integers */
 } rule;
-
-/* --- the heap -------------------------------------------------------------------------------------------------------- */
-
-KS_INLINE bool ranks_behind(const place *a, const place *b)
-{
-    return a->key != b->key ? a->key < b->key : a->index > b->index;
-}
-
-static void sink(place *places, int count, int at)
-{
-    const place moved = places[at];
-    for (int child = 2 * at + 1; child < count; child = 2 * at + 1) {
-        if (child + 1 < count && ranks_behind(&places[child + 1], &places[child])) child++;
-        if (!ranks_behind(&places[child], &moved)) break;
-        places[at] = places[child];
-        at = child;
-    }
-    places[at] = moved;
-}
-
-/* Indices rise from call to call, so that of equal keys the one in the heap stays. */
-static void offer(heap *h, uint64_t key, int64_t index)
-{
-    if (h->count == h->k) {
-        if (key <= h->places[0].key) return;
-        h->places[0] = (place){key, index};
-        sink(h->places, h->k, 0);
-        return;
-    }
-    h->places[h->count++] = (place){key, index};
-    if (h->count == h->k)
-        for (int i = h->k / 2; i-- > 0;) sink(h->places, h->k, i);
-}
-
-/* The best one first. */
-static void sort(heap *h)
-{
-    for (int left = h->k; left-- > 1;) {
-        const place worst = h->places[0];
-        h->places[0] = h->places[left];
-        h->places[left] = worst;
-        sink(h->places, left, 0);
-    }
-}
 
 /* --- blocks of elements ---------------------------------------------------------------------------------------------- */
 
@@ -104,7 +50,7 @@ static void sort(heap *h)
             most[g] = best;                                                                                            \
         }                                                                                                              \
     }                                                                                                                  \
-    static void scan_##bits(const void *x, int count, const rule *r, int64_t first, heap *h)                           \
+    static void scan_##bits(const void *x, int count, const rule *r, int64_t first, ks_heap *h)                        \
     {                                                                                                                  \
         uint##bits##_t keys[BLOCK], most[BLOCK / GROUP];                                                               \
         keys_##bits(x, count, r, keys, most);                                                                          \
@@ -113,7 +59,7 @@ static void sort(heap *h)
                 i |= GROUP - 1;                                                                                        \
                 continue;                                                                                              \
             }                                                                                                          \
-            if (h->count < h->k || keys[i] > h->places[0].key) offer(h, keys[i], first + i);                           \
+            if (h->count < h->k || keys[i] > h->places[0].key) ks_heap_offer(h, keys[i], first + i);                   \
         }                                                                                                              \
     }                                                                                                                  \
     static void gather_##bits(const void *from, int64_t stride, int count, int columns, void *to)                      \
@@ -130,7 +76,7 @@ ELEMENTS(32)
 ELEMENTS(64)
 
 typedef struct elements {
-    void (*scan)(const void *x, int count, const rule *r, int64_t first, heap *h);
+    void (*scan)(const void *x, int count, const rule *r, int64_t first, ks_heap *h);
     void (*gather)(const void *from, int64_t stride, int count, int columns, void *to);
 } elements;
 
@@ -166,12 +112,12 @@ typedef struct task {
     rule rule;
     const unsigned char *in;
     unsigned char *values, *indices;
-    place *places;         /* of COLUMNS rows, k each */
+    ks_heap_place *places; /* of COLUMNS rows, k each */
     unsigned char *blocks; /* of COLUMNS rows, BLOCK elements each */
 } task;
 
 /* The answer of the row at that column of an outer index. */
-static void write_row(const task *t, const heap *h, int64_t outer, int64_t column)
+static void write_row(const task *t, const ks_heap *h, int64_t outer, int64_t column)
 {
     const ks_topk_shape *s = &t->s;
     const int64_t in = outer * s->length * s->inner + column, out = outer * s->k * s->inner + column;
@@ -188,8 +134,8 @@ static void write_row(const task *t, const heap *h, int64_t outer, int64_t colum
 static void do_columns(const task *t, int64_t outer, int64_t first, int columns)
 {
     const ks_topk_shape *s = &t->s;
-    heap heaps[COLUMNS];
-    for (int c = 0; c < columns; c++) heaps[c] = (heap){.places = t->places + (int64_t)c * s->k, .k = s->k};
+    ks_heap heaps[COLUMNS];
+    for (int c = 0; c < columns; c++) heaps[c] = (ks_heap){.places = t->places + (int64_t)c * s->k, .k = s->k};
     for (int64_t i = 0; i < s->length; i += BLOCK) {
         const int count = s->length - i < BLOCK ? (int)(s->length - i) : BLOCK;
         const unsigned char *x = t->in + ((outer * s->length + i) * s->inner + first) * (int64_t)t->size;
@@ -198,7 +144,7 @@ static void do_columns(const task *t, int64_t outer, int64_t first, int columns)
             t->each.scan(s->inner > 1 ? t->blocks + (size_t)c * BLOCK * t->size : x, count, &t->rule, i, &heaps[c]);
     }
     for (int c = 0; c < columns; c++) {
-        sort(&heaps[c]);
+        ks_heap_sort(&heaps[c]);
         write_row(t, &heaps[c], outer, first + c);
     }
 }
@@ -225,7 +171,7 @@ static void topk_reference(const ks_spec *spec, const void *const *in, void *con
 static size_t topk_scratch(const ks_spec *spec)
 {
     const ks_topk_shape s = ks_topk_shape_of(spec);
-    return (size_t)columns_of(&s) * ((size_t)s.k * sizeof(place) + BLOCK * ks_dtype_size(s.dtype));
+    return (size_t)columns_of(&s) * ((size_t)s.k * sizeof(ks_heap_place) + BLOCK * ks_dtype_size(s.dtype));
 }
 
 const ks_cpu_op ks_topk_cpu = {.reference = topk_reference, .scratch_bytes = topk_scratch};
