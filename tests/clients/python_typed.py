@@ -13,6 +13,8 @@ def results(ks: kernserve.Client, x: np.ndarray) -> None:
     normed: kernserve.Array = ks.norm(summed, weight, kind="rms", eps=1e-6)
     both: tuple[kernserve.Array, kernserve.Array] = ks.norm(x, residual=normed, sum_out=True)
     first: tuple[kernserve.Tensor, kernserve.Tensor] = ks.topk(ks.map("gelu", both[1], store="g"), 3, store=("v", "i"))
+    nearest: tuple[kernserve.Array, kernserve.Array] = ks.search(x, weight, 3, metric="cosine")
+    assert nearest[1].ndim == 2
     running: kernserve.Array = ks.scan(x, "max", axis=0, exclusive=True)
     summed = ks.reduce(running) if running.ndim > 1 else running
     counts: kernserve.Array = ks.histogram(running, 10, min=0, max=1)

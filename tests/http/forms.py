@@ -383,6 +383,19 @@ def random_topk(random, longest, datatype=None):
     return Case("topk", [random_tensor(random, datatype, shape)], **parameters)
 
 
+def random_search(random, longest, datatype=None, metric=None):
+    """Small integers, so that products and distances are exact and ties are the rule's; cosines of few rows, which differ."""
+    datatype, metric = datatype if datatype == "FP32" else random.choice(("FP32", "FP16", "BF16")), metric or random.choice(("dot", "l2", "cosine"))
+    queries, rows, depth = random.randint(1, 5), random.randint(1, 9 if metric == "cosine" else 60), random.randint(3, min(longest, 24))
+    pair = [Tensor(datatype, [n, depth], [random.gauss(0, 1) if metric == "cosine" else random.randint(-3, 3) for _ in range(n * depth)])
+            for n in (queries, rows)]
+    bias = [Tensor("FP32", [rows], [random.randint(-9, 9) for _ in range(rows)])] if random.random() < 0.4 else []
+    parameters = {"k": random.randint(1, rows)}
+    if metric != "dot" or random.random() < 0.3:
+        parameters["metric"] = metric
+    return Case("search", [*pair, *bias], **parameters)
+
+
 SCANS = ("sum", "prod", "max", "min", "logsumexp")
 
 
@@ -511,4 +524,4 @@ def random_window(random, longest, datatype=None, layout=None):
 
 MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul, "norm": random_norm, "map": random_map,
           "topk": random_topk, "scan": random_scan, "histogram": random_histogram, "gather": random_gather,
-          "layout": random_layout, "window": random_window}
+          "layout": random_layout, "window": random_window, "search": random_search}

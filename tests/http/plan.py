@@ -68,6 +68,9 @@ GOOD = [
     ("layout", "shape=4&op=expand&new_shape=3,4", "FP32", [3, 4], 64),
     ("layout", "shape=2,3&datatype=INT8&op=tile&repeats=2,1", "INT8", [4, 3], 18),
     ("layout", "shape=1&op=reshape&new_shape=", "FP32", [], 8),
+    ("search", "shape=3,40&shape=500,40&k=7", "FP32", [3, 7], 80732),
+    ("search_10", "shape=3,40&shape=500,40&datatype=BF16&metric=cosine", "FP32", [3, 10], 40600),
+    ("search", "shape=1,8&shape=20,8&shape=20&input=INPUT0&input=INPUT1&input=INPUT3&datatype=FP16&datatype=FP16&datatype=BOOL", "FP32", [1, 1], 368),
     ("window", "shape=1,128,64&size=5", "FP32", [1, 124, 320], 191488),
     ("window", "shape=100,32&size=1&stride=10", "FP32", [10, 32], 2560),  # of the input the elements under windows
     ("window_3x3", "shape=1,8,5,7&layout=nchw&auto_pad=same_upper&datatype=FP16", "FP16", [1, 5, 7, 72], 5600),
@@ -117,6 +120,12 @@ BAD = [
     ("topk", "shape=2,4&axis=2", 400, "axis"),
     ("topk", "shape=2,0", 400, "empty"),
     ("topk_10", "shape=2,4", 400, "parameter"),
+    ("search", "shape=2,4", 400, "name"),
+    ("search", "shape=2,4&shape=6,5", 400, "shape"),
+    ("search", "shape=2,4&shape=0,4", 400, "empty"),
+    ("search", "shape=2,4&shape=6,4&k=7", 400, "parameter"),
+    ("search_10", "shape=2,4&shape=6,4", 400, "parameter"),
+    ("search", "shape=2,4&shape=6,4&datatype=FP64", 400, "datatype"),
     ("scan", "shape=2,4&axis=-3", 400, "axis"),
     ("scan", "shape=2,4&op=mean", 400, "parameter"),
     ("histogram", "shape=2,4", 400, "parameter"),
@@ -163,7 +172,7 @@ def good(daemon):
         names = ["INPUT0", "INPUT2"] if model == "softmax_lengths" else re.findall("input=(INPUT.)", query) or ["INPUT0", "INPUT1", "INPUT2"]
         check([t["name"] for t in got["inputs"]] == names[:("&" + query).count("&shape=")], query, got["inputs"])
         check(got["outputs"][0] == {"name": "OUTPUT0", "datatype": datatype, "shape": shape}, query, got["outputs"])
-        check(len(got["outputs"]) == 1 + model.startswith("topk"), query, got["outputs"])
+        check(len(got["outputs"]) == 1 + model.startswith(("topk", "search")), query, got["outputs"])
         check(got["bytes"] == size, query, got["bytes"])
         # work of no bytes is answered without a launch: its grid may be empty
         launched = (got["grid"], got["threads"], got["cluster"]) if size else (1,)

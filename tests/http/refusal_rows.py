@@ -24,6 +24,7 @@ MATMUL = "/v2/models/matmul/infer"
 NORM = "/v2/models/norm/infer"
 MAP = "/v2/models/map/infer"
 TOPK = "/v2/models/topk/infer"
+SEARCH = "/v2/models/search/infer"
 SCAN = "/v2/models/scan/infer"
 HISTOGRAM = "/v2/models/histogram/infer"
 GATHER = "/v2/models/gather/infer"
@@ -92,6 +93,12 @@ def norm(second=None, name="INPUT1", datatype='"FP32"', shape="[2,4]", to=NORM, 
 def topk(shape="[2,4]", to=TOPK, **given):
     """topk of ones."""
     return infer(tensor(shape, ones(shape)), to=to, more=',"parameters":' + json.dumps(given))
+
+
+def search(matrix="[6,4]", queries="[2,4]", third=None, name="INPUT2", datatype='"FP32"', to=SEARCH, **given):
+    """search among ones, with a bias or a mask of ones."""
+    more = [tensor(third, ones(third).replace("1", "true") if datatype == '"BOOL"' else ones(third), datatype, '"%s"' % name)] if third else []
+    return infer(tensor(queries, ones(queries)), tensor(matrix, ones(matrix), name='"INPUT1"'), *more, to=to, more=',"parameters":' + json.dumps(given))
 
 
 def gather(indices, offsets=None, weights=None, table="[5,2]", datatype='"INT32"', to=GATHER, **given):
@@ -361,6 +368,21 @@ WORD_ROWS = [
     Row("topk of the largest or so", topk(largest="maybe"), 400, "parameter", STAYS),
     Row("topk of nothing", topk(shape="[2,0]"), 400, "empty", STAYS),
     Row("topk of rank 9", topk(shape="[1,1,1,1,1,1,1,1,1]"), 400, "shape", STAYS),
+    Row("search of one input", infer(to=SEARCH), 400, "name", STAYS),
+    Row("search in FP64", pair("[2,2]", "[2,2]", '"FP64"', to=SEARCH), 400, "datatype", STAYS),
+    Row("search of a vector", search(queries="[4]"), 400, "shape", STAYS, "search: INPUT0 has rank 1, needs 2"),
+    Row("search of other columns", search("[6,5]"), 400, "shape", STAYS, "search: INPUT0 has 4 columns, INPUT1 has 5"),
+    Row("search among nothing", search("[0,4]"), 400, "empty", STAYS, "search: among nothing: INPUT1 has 0 rows of 4"),
+    Row("search of none", search(k=0), 400, "parameter", STAYS, "search: parameter 'k' is 0, takes 1 to 1024"),
+    Row("search of more than there may be", search(k=1025), 400, "parameter", STAYS, "search: parameter 'k' is 1025, takes 1 to 1024"),
+    Row("search of more than there are", search(k=7), 400, "parameter", STAYS, "search: parameter 'k' is 7, INPUT1 has 6 rows"),
+    Row("search_10 among fewer than ten", search(to="/v2/models/search_10/infer"), 400, "parameter", STAYS, "search: parameter 'k' is 10, INPUT1 has 6 rows"),
+    Row("search by an unknown metric", search(metric="angle"), 400, "parameter", STAYS),
+    Row("search with a bias of another length", search(third="[5]"), 400, "shape", STAYS, "search: INPUT2 has 5 values, INPUT1 has 6 rows"),
+    Row("search with a bias of rank 2", search(third="[6,1]"), 400, "shape", STAYS, "search: INPUT2 has rank 2, needs 1"),
+    Row("search with a bias of FP64", search(third="[6]", datatype='"FP64"'), 400, "datatype", STAYS),
+    Row("search with a mask of FP32", search(third="[6]", name="INPUT3"), 400, "datatype", STAYS),
+    Row("search with a mask of another length", search(third="[7]", name="INPUT3", datatype='"BOOL"'), 400, "shape", STAYS, "search: INPUT3 has 7 values, INPUT1 has 6 rows"),
     Row("scan of booleans", infer(to=SCAN, datatype='"BOOL"', data="[true]", shape="[1]"), 400, "datatype", STAYS),
     Row("scan along an axis outside", parameters(SCAN, axis=2), 400, "axis", STAYS, "scan: axis 2 is outside [-2, 2) of INPUT0's rank"),
     Row("scan by an unknown operation", parameters(SCAN, op="mean"), 400, "parameter", STAYS),

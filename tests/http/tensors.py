@@ -378,6 +378,25 @@ def topk(x, k=1, axis=-1, largest=True, sorted=True, index_datatype="INT64"):
     return Expected(x.datatype, shape, values, exact, [Expected(index_datatype, shape, places, exact)])
 
 
+def search(queries, matrix, bias=None, k=1, metric="dot"):
+    """INPUT3, a mask of BOOL, has a test of its own (values.py). Indices are exact: forms.random_search makes no two scores that are nearly equal."""
+    (q, depth), rows = queries.shape, matrix.shape[0]
+    scores, places, errors = [], [], []
+    for i in range(q):
+        x = queries.values[i * depth:(i + 1) * depth]
+        row = []
+        for j in range(rows):
+            y = matrix.values[j * depth:(j + 1) * depth]
+            dot, norms = math.fsum(a * b for a, b in zip(x, y)), math.sqrt(math.fsum(a * a for a in x) * math.fsum(b * b for b in y))
+            score = math.fsum((a - b) ** 2 for a, b in zip(x, y)) if metric == "l2" else dot if metric == "dot" or norms == 0 else dot / norms
+            row.append((score + (bias.values[j] if bias else 0), j))
+        best = heapq.nsmallest(k, row, key=lambda pair: (pair[0] if metric == "l2" else -pair[0], pair[1]))
+        scores += [pair[0] for pair in best]
+        places += [pair[1] for pair in best]
+    errors = [(8 + depth) * UNIT["FP32"] * (1 + abs(score)) for score in scores]
+    return Expected("FP32", [q, k], scores, errors, [Expected("INT64", [q, k], places, [0] * len(places))])
+
+
 def scan(x, op="sum", axis=-1, exclusive=False, reverse=False):
     """Each prefix is what reduce makes of it; nothing has the identity."""
     axis %= len(x.shape)
@@ -553,6 +572,6 @@ def window(x, size, stride=1, dilation=1, pad=None, auto_pad="none", layout="nhw
 
 
 REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk, "scan": scan,
-             "histogram": histogram, "gather": gather, "layout": layout, "window": window}
+             "histogram": histogram, "gather": gather, "layout": layout, "window": window, "search": search}
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernels", "ops", "ops.def")) as _file:
     MODELS = tuple(re.findall(r"^OP\((\w+)\)", _file.read(), re.M))  # each has a reference here and a maker in forms.py

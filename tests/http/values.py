@@ -259,9 +259,14 @@ def presets(run):
     for op in ("exp", "relu", "gelu", "silu", "sigmoid"):
         run.check(Case("map", pair[:1], model="map_" + op, fixed={"op": op}), "binary")
     where(run)
+    filtered(run)
     for form, outputs in (("json", 2), ("binary", 2), ("safetensors", 2), ("json_to_safetensors", 2), ("plain_raw", 1), ("npy", 1)):
         run.check(Case("topk", [random_tensor(r, "FP32", [3, 70])], model="topk_10", fixed={"k": 10}), form, outputs=outputs)
     run.check(Case("topk", [random_tensor(r, "FP32", [2, 500])], model="topk_50", fixed={"k": 50}, largest=False), "binary", outputs=2)
+    pair = [Tensor("FP32", [n, 9], [r.randint(-3, 3) for _ in range(9 * n)]) for n in (3, 70)]
+    for form, outputs in (("json", 2), ("binary", 2), ("safetensors", 2), ("plain_raw", 1)):
+        run.check(Case("search", pair, model="search_10", fixed={"k": 10}), form, outputs=outputs)
+    run.check(Case("search", pair, model="search_10", fixed={"k": 10}, metric="l2"), "binary", outputs=2)
     run.check(Case("scan", [random_tensor(r, "FP32", [4, 70])], model="scan_sum", fixed={"op": "sum"}), "json")
     run.check(Case("scan", [random_tensor(r, "INT8", [4, 70])], model="scan_sum", fixed={"op": "sum"}, exclusive=True, reverse=True), "plain_raw")
     for form, outputs in (("json", 1), ("binary", 1), ("plain_raw", 1)):
@@ -300,6 +305,17 @@ def where(run):
         run.fail("map_where: %s" % fault)
 
 
+def filtered(run):
+    """search among the rows that its mask names: fewer than k of them."""
+    inputs = [("INPUT0", "FP32", [1, 2], [1, 1]), ("INPUT1", "FP32", [4, 2], [1, 0, 5, 5, 0, 1, 2, 2]), ("INPUT3", "BOOL", [4], [True, False, True, False])]
+    document = {"inputs": [{"name": n, "datatype": d, "shape": s, "data": v} for n, d, s, v in inputs], "parameters": {"k": 3, "metric": "l2"}}
+    answer = run.ask(request("POST", "/v2/models/search/infer", [], json.dumps(document).encode()))
+    if answer.status != 200 or [output["data"] for output in json.loads(answer.body)["outputs"]] != [[1, 1, math.inf], [0, 2, -1]]:
+        run.fail("search of a mask: %r" % answer)
+    else:
+        run.right += 1
+
+
 def edges(run):
     """Empty tensors, scalars out, exact 64-bit integers, NaN and infinity, odd ranks."""
     r = run.random
@@ -311,6 +327,7 @@ def edges(run):
         run.check(Case("reduce", [Tensor("FP32", [3, 0], [])], op="prod"), form)
         run.check(Case("matmul", [Tensor("FP32", [2, 0], []), Tensor("FP32", [0, 3], [])]), form)
         run.check(Case("topk", [Tensor("FP32", [0, 4], [])], k=2), form)
+        run.check(Case("search", [Tensor("FP32", [0, 4], []), random_tensor(r, "FP32", [3, 4])], k=2), form)
         run.check(Case("topk", [Tensor("INT64", [2, 3], [2 ** 62, 2 ** 62 + 1, 2 ** 62 - 1, -5, -5, 7])], k=3), form)
         run.check(Case("scan", [Tensor("FP32", [0, 4], [])], op="max"), form)
         run.check(Case("histogram", [Tensor("FP32", [0, 4], [])], bins=3, min=0, max=1), form)

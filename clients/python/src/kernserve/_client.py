@@ -174,6 +174,21 @@ class Client:
         return self._operate("topk", (x,), parameters, 2, **options)
 
     @overload
+    def search(self, queries: Any, matrix: Any, k: Optional[int] = None, *, bias: Any = None, mask: Any = None, store: Tuple[str, str],
+               **options: Any) -> Tuple[Tensor, Tensor]: ...
+
+    @overload
+    def search(self, queries: Any, matrix: Any, k: Optional[int] = None, *, bias: Any = None, mask: Any = None, metric: Optional[str] = None,
+               store: None = None, **options: Any) -> Tuple[Array, Array]: ...
+
+    def search(self, queries: Any, matrix: Any, k: Optional[int] = None, *, bias: Any = None, mask: Any = None, metric: Optional[str] = None,
+               **options: Any) -> Any:
+        """The scores and numbers of the k (1) rows of the matrix that are nearest to each query, by metric: dot l2 cosine. Options as of norm's pair.
+
+        bias: added to each row's score. mask: a row where it is false takes no part; fewer than k rows leave -1."""
+        return self._operate("search", (queries, matrix, bias, mask), {"k": k, "metric": metric}, 2, **options)
+
+    @overload
     def scan(self, x: Any, op: Optional[str] = None, *, store: str, **options: Any) -> Tensor: ...
 
     @overload
