@@ -18,6 +18,7 @@
 
 static const size_t SETS_BYTES = 300 << 20;
 enum { SETS_LEAST = 4, SETS_MOST = 64 };
+static const size_t SETS_ALONE = (size_t)4 << 30; /* bytes of a set that is beyond the caches by itself */
 
 typedef struct sets {
     ops_work work;
@@ -91,6 +92,7 @@ static void open_sets(sets *s, int most)
     s->bytes = s->work.in_bytes + s->work.out_bytes;
     const size_t wanted = SETS_BYTES / s->bytes + 1;
     s->count = wanted < SETS_LEAST ? (int)SETS_LEAST : wanted > SETS_MOST ? (int)SETS_MOST : (int)wanted;
+    if (s->bytes > SETS_ALONE) s->count = 1;
     if (s->count > most) s->count = most;
     CHECK(cudaMalloc(&s->memory, s->bytes * (size_t)s->count));
     CHECK(cudaMemsetAsync(s->memory, 0, s->bytes * (size_t)s->count, stream));

@@ -499,6 +499,67 @@ class MapCase(Case):
         return count
 
 
+# k of search's rows, which their op names.
+SEARCHES = {"search_10": 10, "search_128": 128}
+SEARCH_BLOCK = 1 << 28  # elements of the matrix whose float64 is there at a time
+
+
+class SearchCase(Case):
+    """A row of search: queries, then the matrix, beside a product and its topk. A matrix beyond the caches by far is one set."""
+    compiled = None
+
+    def __init__(self, library, row, generator, stream):
+        self.library, self.stream, self.k = library, stream, SEARCHES[row.op.decode()]
+        self.work = library.plan(row)
+        self.dtype = KINDS[row.dtype.decode()]
+        self.queries, self.matrix = ([int(d) for d in text.decode().split("x")] for text in (row.first, row.second))
+        set_bytes = self.work.in_bytes + self.work.out_bytes
+        self.sets = 1 if set_bytes > SETS_BYTES else min(SETS_MOST, SETS_BYTES // set_bytes + 1)
+        self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        places, self.out_places = library.places(self.work)
+        self.inputs = [[s[places[i]:places[i] + math.prod(shape) * self.dtype.itemsize].view(self.dtype).view(shape)
+                        for i, shape in enumerate((self.queries, self.matrix))] for s in self.sources]
+        for pair in self.inputs:
+            for x in pair:
+                x.normal_(generator=generator)
+
+    def ours(self, i):
+        self.library.launch(self.work, self.sources[i % self.sets], self.results[i % self.sets], self.stream)
+
+    def theirs(self, i):
+        queries, matrix = self.inputs[i % self.sets]
+        return torch.topk(queries @ matrix.T, self.k, -1)
+
+    def best(self, queries, matrix):
+        """In float64, a block of rows at a time."""
+        values, rows = None, max(self.k, SEARCH_BLOCK // matrix.shape[1])
+        for first in range(0, matrix.shape[0], rows):
+            block = queries.double() @ matrix[first:first + rows].double().T
+            block = torch.topk(block, min(self.k, block.shape[1]), -1).values
+            values = block if values is None else torch.topk(torch.cat((values, block), -1), self.k, -1).values
+        return values
+
+    def wrong(self):
+        """Scores that are not those of their rows, or not as good as the best there are, by two bounds; rows that come twice."""
+        queries, matrix = self.inputs[0]
+        shape, count = [self.queries[0], self.k], 0
+        self.ours(0)
+        self.stream.synchronize()
+        at, kinds = [self.out_places[i] for i in (0, 1)], (torch.float32, torch.int64)
+        scores, rows = (self.results[0][a:a + math.prod(shape) * kind.itemsize].view(kind).view(shape) for a, kind in zip(at, kinds))
+        if not bool(((rows >= 0) & (rows < matrix.shape[0])).all()):
+            return rows.numel()
+        depth = matrix.shape[1]
+        for q in range(shape[0]):
+            found = matrix[rows[q]].double()
+            bound = (8 + 2 * math.sqrt(depth)) * 2.0 ** -24 * (found.abs() @ queries[q].double().abs())
+            count += int((~((scores[q].double() - found @ queries[q].double()).abs() <= bound)).sum()) + shape[1] - len(rows[q].unique())
+            best = self.best(queries[q:q + 1], matrix)[0] if q % 16 == 0 else scores[q].double()
+            count += int((~((scores[q].double() - best).abs() <= 2 * bound)).sum())
+        return count
+
+
 def geometric(ratios):
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
@@ -550,10 +611,11 @@ def main():
     for row in drawn_rows(arguments.seed, arguments.drawn) if arguments.drawn else library.rows():
         label, op = row.label.decode(), row.op.decode()
         is_map = " axis " not in label and op in MAP
-        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS})
+        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS, **SEARCHES})
         if not known or not all(" " + text in " " + label for text in arguments.texts):
             continue
-        case = (MapCase(library, row, generator, stream, not arguments.no_compile) if is_map else
+        case = (SearchCase(library, row, generator, stream) if op in SEARCHES else
+                MapCase(library, row, generator, stream, not arguments.no_compile) if is_map else
                 Case(library, row, generator, stream, arguments.compiled and op in NORMS))
         torch.cuda.synchronize()
         bad = case.wrong()

@@ -189,6 +189,18 @@ static const struct {
     {"matmul", "127x1023", "1023x4095", 0},
 };
 
+/* search: k by the name, queries and matrix. */
+static const struct {
+    const char *op, *dtype, *queries, *matrix;
+} ops_search_table[] = {
+    {"search_10", "FP32", "1x128", "1000000x128"},    {"search_10", "FP32", "1x128", "10000x128"},
+    {"search_10", "FP32", "10x128", "1000000x128"},   {"search_10", "FP32", "64x128", "1000000x128"},
+    {"search_10", "FP16", "1x768", "1000000x768"},    {"search_10", "FP16", "64x768", "1000000x768"},
+    {"search_10", "FP16", "1x768", "10000000x768"},   {"search_10", "FP16", "64x768", "10000000x768"},
+    {"search_128", "FP16", "10x32", "1000000x32"},    {"search_128", "BF16", "16x384", "1000000x384"},
+    {"search_10", "BF16", "200x1024", "500000x1024"}, {"search_10", "FP16", "1x100", "1000003x100"},
+};
+
 /* map: the function, the operands' datatype and shapes, and what a cast makes of them. */
 static const struct {
     const char *op, *dtype, *first, *second, *third, *to;
