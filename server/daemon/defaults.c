@@ -163,6 +163,7 @@ void ks_defaults_engine(const ks_config *config, ks_engine_options *out)
 {
     memset(out, 0, sizeof *out);
     out->lanes = (int)config->lanes;
+    out->model_lanes = (int)config->model_lanes;
     out->join_rows = (int)config->join_rows;
     defaults_classes(config, out);
     out->plan_bytes = config->plan_cache;

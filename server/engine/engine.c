@@ -279,7 +279,7 @@ static int free_lane(const ks_engine *engine, const ks_job *job)
     const ks_plan *plan = job->plan;
     if (plan->large && job->slot->in) return engine->lane[0].busy ? -1 : 0;
     int best = -1;
-    for (int i = engine->lanes - 1; i >= 0; i--) {
+    for (int i = ks_engine_plan_lanes(engine, plan) - 1; i >= 0; i--) {
         if (engine->lane[i].busy) continue;
         if (plan->captured[i]) return i;
         if (best < 0) best = i;
@@ -395,7 +395,7 @@ void ks_engine_launch(ks_engine *engine)
         } else if (ks_job_is_late(*link, now_ns)) {
             drop_late(engine, link, now_ns);
         } else {
-            link = &(*link)->next; /* a large plan, and lane 0 is busy */
+            link = &(*link)->next; /* the lanes of its plan are busy */
         }
     }
     count_queue(engine);

@@ -31,6 +31,7 @@ typedef struct ks_engine_options {
     ks_device *device;
     ks_budget *budget;
     int lanes;
+    int model_lanes; /* that chains go on, the first ones; 0: all */
     int classes; /* slot size classes, ascending */
     struct {
         size_t side_bytes; /* of in, and of out */

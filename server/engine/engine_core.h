@@ -63,6 +63,13 @@ static inline void ks_counter_add(_Atomic uint64_t *counter, uint64_t value)
     ks_counter_set(counter, atomic_load_explicit(counter, memory_order_relaxed) + value);
 }
 
+/* The first so many lanes, which a plan's jobs go on: each lane that a chain goes on may come to hold its arena. */
+static inline int ks_engine_plan_lanes(const ks_engine *engine, const ks_plan *plan)
+{
+    const int most = engine->options.model_lanes;
+    return plan->program && most > 0 && most < engine->lanes ? most : engine->lanes;
+}
+
 /* What the backend said of a batch or a capture that it did not do. */
 static inline void ks_engine_count_error(ks_engine *engine, ks_status status)
 {

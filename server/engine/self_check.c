@@ -64,7 +64,7 @@ static void end(ks_engine *engine, ks_job *job)
 static void capture_all(ks_engine *engine, ks_plan *plan)
 {
     if (!plan->graphs) return;
-    const int lanes = plan->large ? 1 : engine->lanes;
+    const int lanes = plan->large ? 1 : ks_engine_plan_lanes(engine, plan);
     const int last = ks_bucket(plan->join_rows ? plan->join_rows : plan->batch_max);
     for (int bucket = 0; bucket <= last; bucket++)
         for (int lane = 0; lane < lanes; lane++) {
