@@ -105,11 +105,12 @@ struct search_halves {
     /* Four lanes have the squares of a row. */
     __device__ __forceinline__ void end()
     {
-        if (!NORMS) return;
+        if constexpr (NORMS) {
 #pragma unroll
-        for (int r = 0; r < ROWS; r++)
+            for (int r = 0; r < ROWS; r++)
 #pragma unroll
-            for (int distance = 1; distance < 4; distance *= 2) square[r] += ks_shuffle(square[r], distance);
+                for (int distance = 1; distance < 4; distance *= 2) square[r] += ks_shuffle(square[r], distance);
+        }
     }
     __device__ __forceinline__ static float score(ks_search_metric metric, float sum, float square, float query)
     {
