@@ -83,7 +83,7 @@ static bool choose_group(const search_problem &p, search_algorithm *c)
     while (at + 1 < INSTANCES && instances[at] < p.s.queries) at++;
     for (; at >= 0; at--) {
         c->queries = instances[at];
-        for (int warps = SEARCH_THREADS_MOST / KS_WARP; warps >= (at ? 4 : 1); warps /= 2) {
+        for (int warps = (int)SEARCH_THREADS_MOST / KS_WARP; warps >= (at ? 4 : 1); warps /= 2) {
             c->threads = (int16_t)(warps * KS_WARP);
             c->group = (int32_t)most(1, least(instances[at], p.s.queries));
             if (fit_places(p, c)) return true;
