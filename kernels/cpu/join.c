@@ -2,6 +2,7 @@
 #include "cpu/onednn.h"
 #include "cpu/reference.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* A call under preparation: rows that lie apart are copied together, and their outputs back. */
@@ -55,6 +56,7 @@ static void begin(group *g, const ks_spec *family, ks_cpu_join how, unsigned cha
     set_rows(&g->spec, how.rows);
     g->how = how;
     g->in_row = row_bytes(&family->in[0]);
+    assert(family->outputs >= 1 && family->outputs <= KS_JOIN_OUTPUTS);
     g->outputs = family->outputs;
     g->rows_in = scratch;
     scratch += ks_align(g->spec.in[0].size_bytes + KS_PAD);
@@ -120,7 +122,7 @@ void ks_cpu_join_run(const ks_batch *batch, ks_cpu_join how, void *scratch)
     begin(&g, family, how, scratch);
     for (int i = 0; i < batch->count; i++) {
         const ks_slot *slot = batch->slots[i];
-        unsigned char *out[KS_JOIN_OUTPUTS];
+        unsigned char *out[KS_JOIN_OUTPUTS] = {NULL};
         for (int o = 0; o < g.outputs; o++)
             out[o] = slot->out_window[o] ? slot->out_window[o]
                                          : slot->out + ks_plan_job_out_at(batch->plan, o, batch->rows[i]);
