@@ -15,7 +15,8 @@ extern "C" {
 
 enum {
     KS_BATCH_MAX = 128,       /* jobs in one launch */
-    KS_JOIN_ROWS_MAX = 256,   /* rows of one launch of joined jobs */
+    KS_JOIN_ROWS_MAX = 256,   /* rows of one launch of joined jobs, */
+    KS_JOIN_OUTPUTS = 2,      /* and their outputs */
     KS_BUCKETS = 9,           /* batch sizes 1, 2, 4 ... 128, of joined rows ... 256: each its own graph */
     KS_LANES_MAX = 16,        /* per shard */
     KS_ALGORITHM_BYTES = 104, /* what an op's planner may remember in a plan */
@@ -349,6 +350,9 @@ int ks_batch_bucket(const ks_batch *batch);
 /* Bytes of a side of a job with so many rows; of a plan that is no family's, rows do not matter. */
 size_t ks_plan_job_in(const ks_plan *plan, int rows);
 size_t ks_plan_job_out(const ks_plan *plan, int rows);
+/* Of a family's plan: where an output of a job with so many rows begins in its side, and the spec with so many rows. */
+size_t ks_plan_job_out_at(const ks_plan *plan, int output, int rows);
+void ks_plan_spec_of(const ks_plan *plan, int rows, ks_spec *out);
 
 #ifdef __cplusplus
 }

@@ -145,8 +145,8 @@ struct ks_op {
     const ks_preset *presets;
     ks_resolve_fn *resolve;
     ks_rows (*rows)(const ks_spec *spec); /* NULL: none */
-    /* Whether rows of jobs that agree in all else may be one piece of work: each of OUTPUT0 follows from the row of INPUT0 at the same
-     * index of its first dimension, and from the other inputs. NULL: never. */
+    /* Whether rows of jobs that agree in all else may be one piece of work: each of each output follows from the row of INPUT0 at the
+     * same index of its first dimension, and from the other inputs. NULL: never. */
     bool (*joins)(const ks_spec *spec);
     /* Elements from row to row as its kernels would have a tensor of that shape, where it stays and may be put so once; 0: as it is.
      * NULL: always. Rows are those of the last dimension; a tensor put so is an input whose `pitch` is set. */

@@ -2,26 +2,33 @@
 #include "cpu/onednn.h"
 #include "cpu/reference.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* A call under preparation: rows that lie apart are copied together, and their outputs back. */
 typedef struct group {
     ks_spec spec; /* the family's, with the rows of one call */
     ks_cpu_join how;
-    size_t in_row, out_row;
+    int outputs;
+    size_t in_row, out_row[KS_JOIN_OUTPUTS];
     const void *in[KS_INPUTS_MAX];
-    unsigned char *rows_in, *rows_out; /* of one call */
+    unsigned char *rows_in, *rows_out[KS_JOIN_OUTPUTS]; /* of one call */
     void *scratch;
-    unsigned char *to[KS_JOIN_ROWS_MAX]; /* where each row's output belongs */
+    unsigned char *to[KS_JOIN_OUTPUTS][KS_JOIN_ROWS_MAX]; /* where each row's outputs belong */
     int count;
 } group;
 
+static size_t row_bytes(const ks_tensor *tensor)
+{
+    return tensor->size_bytes / (size_t)tensor->dims[0];
+}
+
 static void set_rows(ks_spec *spec, int rows)
 {
-    ks_tensor *sides[] = {&spec->in[0], &spec->out[0]};
-    for (int i = 0; i < 2; i++) {
-        sides[i]->size_bytes = sides[i]->size_bytes / (size_t)sides[i]->dims[0] * (size_t)rows;
-        sides[i]->dims[0] = rows;
+    for (int i = -1; i < spec->outputs; i++) {
+        ks_tensor *const tensor = i < 0 ? &spec->in[0] : &spec->out[i];
+        tensor->size_bytes = row_bytes(tensor) * (size_t)rows;
+        tensor->dims[0] = rows;
     }
 }
 
@@ -38,8 +45,9 @@ size_t ks_cpu_join_scratch_bytes(const ks_spec *family, ks_cpu_join how)
     ks_spec spec;
     ks_spec_copy(&spec, family);
     set_rows(&spec, how.rows);
-    return ks_align(spec.in[0].size_bytes + KS_PAD) + ks_align(spec.out[0].size_bytes + KS_PAD) +
-           ks_cpu_scratch_bytes(&spec);
+    size_t bytes = ks_align(spec.in[0].size_bytes + KS_PAD) + ks_cpu_scratch_bytes(&spec);
+    for (int i = 0; i < spec.outputs; i++) bytes += ks_align(spec.out[i].size_bytes + KS_PAD);
+    return bytes;
 }
 
 static void begin(group *g, const ks_spec *family, ks_cpu_join how, unsigned char *scratch)
@@ -47,20 +55,27 @@ static void begin(group *g, const ks_spec *family, ks_cpu_join how, unsigned cha
     ks_spec_copy(&g->spec, family);
     set_rows(&g->spec, how.rows);
     g->how = how;
-    g->in_row = family->in[0].size_bytes / (size_t)family->in[0].dims[0];
-    g->out_row = family->out[0].size_bytes / (size_t)family->out[0].dims[0];
+    g->in_row = row_bytes(&family->in[0]);
+    assert(family->outputs >= 1 && family->outputs <= KS_JOIN_OUTPUTS);
+    g->outputs = family->outputs;
     g->rows_in = scratch;
-    g->rows_out = g->rows_in + ks_align(g->spec.in[0].size_bytes + KS_PAD);
-    g->scratch = g->rows_out + ks_align(g->spec.out[0].size_bytes + KS_PAD);
+    scratch += ks_align(g->spec.in[0].size_bytes + KS_PAD);
+    for (int i = 0; i < g->outputs; i++) {
+        g->out_row[i] = row_bytes(&family->out[i]);
+        g->rows_out[i] = scratch;
+        scratch += ks_align(g->spec.out[i].size_bytes + KS_PAD);
+    }
+    g->scratch = scratch;
     g->count = 0;
     for (int i = ks_next_input(family, 0); i >= 0; i = ks_next_input(family, i)) g->in[i] = family->in[i].fixed;
 }
 
-static void compute(group *g, const unsigned char *in, unsigned char *out)
+static void compute(group *g, const unsigned char *in, unsigned char *const *out)
 {
     g->in[0] = in;
-    void *outs[KS_OUTPUTS_MAX] = {out};
-    if (g->how.onednn && ks_onednn_run(&g->spec, g->in, out)) return;
+    void *outs[KS_OUTPUTS_MAX] = {NULL};
+    for (int i = 0; i < g->outputs; i++) outs[i] = out[i];
+    if (g->how.onednn && ks_onednn_run(&g->spec, g->in, out[0])) return;
     ks_cpu_reference(&g->spec, g->in, outs, g->scratch);
 }
 
@@ -73,13 +88,15 @@ static void compute_copies(group *g)
     else
         set_rows(&g->spec, g->count);
     compute(g, g->rows_in, g->rows_out);
-    for (int i = 0; i < g->count; i++) memcpy(g->to[i], g->rows_out + (size_t)i * g->out_row, g->out_row);
+    for (int o = 0; o < g->outputs; o++)
+        for (int i = 0; i < g->count; i++)
+            memcpy(g->to[o][i], g->rows_out[o] + (size_t)i * g->out_row[o], g->out_row[o]);
     set_rows(&g->spec, g->how.rows);
     g->count = 0;
 }
 
 /* Rows that fill a call are computed where they lie. */
-static void add_job(group *g, const unsigned char *in, unsigned char *out, int rows)
+static void add_job(group *g, const unsigned char *in, unsigned char **out, int rows)
 {
     while (rows > 0) {
         const bool alone = g->count == 0 && rows >= g->how.rows;
@@ -88,11 +105,12 @@ static void add_job(group *g, const unsigned char *in, unsigned char *out, int r
             compute(g, in, out);
         } else {
             memcpy(g->rows_in + (size_t)g->count * g->in_row, in, g->in_row);
-            g->to[g->count++] = out;
+            for (int i = 0; i < g->outputs; i++) g->to[i][g->count] = out[i];
+            g->count++;
         }
         if (g->count == g->how.rows) compute_copies(g);
         in += (size_t)taken * g->in_row;
-        out += (size_t)taken * g->out_row;
+        for (int i = 0; i < g->outputs; i++) out[i] += (size_t)taken * g->out_row[i];
         rows -= taken;
     }
 }
@@ -104,7 +122,10 @@ void ks_cpu_join_run(const ks_batch *batch, ks_cpu_join how, void *scratch)
     begin(&g, family, how, scratch);
     for (int i = 0; i < batch->count; i++) {
         const ks_slot *slot = batch->slots[i];
-        unsigned char *out = slot->out_window[0] ? slot->out_window[0] : slot->out + family->out[0].offset;
+        unsigned char *out[KS_JOIN_OUTPUTS] = {NULL};
+        for (int o = 0; o < g.outputs; o++)
+            out[o] = slot->out_window[o] ? slot->out_window[o]
+                                         : slot->out + ks_plan_job_out_at(batch->plan, o, batch->rows[i]);
         add_job(&g, slot->in + family->in[0].offset, out, batch->rows[i]);
     }
     compute_copies(&g);

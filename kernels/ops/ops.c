@@ -37,7 +37,33 @@ size_t ks_plan_job_in(const ks_plan *plan, int rows)
     return plan->join_rows ? plan->in_bytes / (size_t)plan->join_rows * (size_t)rows : plan->in_bytes;
 }
 
+static size_t rows_bytes(const ks_tensor *tensor, int rows)
+{
+    return tensor->size_bytes / (size_t)tensor->dims[0] * (size_t)rows;
+}
+
+size_t ks_plan_job_out_at(const ks_plan *plan, int output, int rows)
+{
+    size_t at = 0;
+    for (int i = 0; i < output; i++) at = ks_align(at + rows_bytes(&plan->spec.out[i], rows));
+    return at;
+}
+
 size_t ks_plan_job_out(const ks_plan *plan, int rows)
 {
-    return plan->join_rows ? plan->out_bytes / (size_t)plan->join_rows * (size_t)rows : plan->out_bytes;
+    const int last = plan->spec.outputs - 1;
+    if (!plan->join_rows) return plan->out_bytes;
+    return ks_plan_job_out_at(plan, last, rows) + rows_bytes(&plan->spec.out[last], rows);
+}
+
+void ks_plan_spec_of(const ks_plan *plan, int rows, ks_spec *out)
+{
+    ks_spec_copy(out, &plan->spec);
+    out->in[0].size_bytes = rows_bytes(&plan->spec.in[0], rows);
+    out->in[0].dims[0] = rows;
+    for (int i = 0; i < out->outputs; i++) {
+        out->out[i].size_bytes = rows_bytes(&plan->spec.out[i], rows);
+        out->out[i].dims[0] = rows;
+        out->out[i].offset = ks_plan_job_out_at(plan, i, rows);
+    }
 }

@@ -16,10 +16,13 @@ static int64_t most_rows(const ks_engine_options *options, const ks_spec *spec)
 {
     const int64_t rows = spec->in[0].dims[0];
     const size_t side = options->classes > 0 ? options->size_class[options->classes - 1].side_bytes : SIDE_BYTES;
-    const size_t in_row = spec->in[0].size_bytes / (size_t)rows, out_row = spec->out[0].size_bytes / (size_t)rows;
+    const size_t in_row = spec->in[0].size_bytes / (size_t)rows;
+    size_t out_row = 0;
     int64_t most = options->join_rows < KS_JOIN_ROWS_MAX ? options->join_rows : KS_JOIN_ROWS_MAX;
+    for (int i = 0; i < spec->outputs; i++) out_row += spec->out[i].size_bytes / (size_t)rows;
     if (in_row == 0 || out_row == 0) return 0;
-    while (most > 1 && (in_row > side / (size_t)most || out_row > side / (size_t)most)) most /= 2;
+    const size_t gaps = (size_t)(spec->outputs - 1) * KS_ALIGNMENT;
+    while (most > 1 && (in_row > side / (size_t)most || out_row > (side - gaps) / (size_t)most)) most /= 2;
     return most;
 }
 
@@ -33,13 +36,14 @@ bool ks_join_family(const ks_engine_options *options, const ks_spec *spec, ks_sp
 {
     if (!ks_join_may(options, spec) || !others_are_fixed(spec)) return false;
     const int64_t rows = spec->in[0].dims[0];
-    if (spec->in[0].rank != 2 || spec->outputs != 1 || rows < 1 || !spec->op->joins(spec)) return false;
+    if (spec->in[0].rank != 2 || spec->outputs > KS_JOIN_OUTPUTS || rows < 1 || !spec->op->joins(spec)) return false;
     const int64_t most = most_rows(options, spec);
     if (most < 2 || rows > most) return false;
     ks_spec_copy(family, spec);
     family->flops = spec->flops / (double)rows * (double)most;
     set_rows(&family->in[0], most);
-    set_rows(&family->out[0], most);
+    for (int i = 0; i < family->outputs; i++) set_rows(&family->out[i], most);
+    ks_spec_layout(family);
     return true;
 }
 

@@ -275,10 +275,8 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
 /* The spec of so many rows, whose fixed inputs are found from the arena as ks_cuda_record_on has it. */
 static ks_spec joined_spec(const ks_plan *plan, int rows, const unsigned char *in)
 {
-    ks_spec spec = plan->spec;
-    spec.in[0].dims[0] = spec.out[0].dims[0] = rows;
-    spec.in[0].size_bytes = ks_plan_job_in(plan, rows);
-    spec.out[0].size_bytes = ks_plan_job_out(plan, rows);
+    ks_spec spec;
+    ks_plan_spec_of(plan, rows, &spec);
     for (int i = ks_next_input(&spec, 0); i >= 0; i = ks_next_input(&spec, i))
         spec.in[i].offset = (size_t)((uintptr_t)spec.in[i].fixed - (uintptr_t)in);
     return spec;
@@ -311,12 +309,15 @@ static ks_status launch_joined(ks_lane *lane, const ks_batch *batch, ks_error *e
     arena.counters = (uint32_t *)(void *)counters.data;
     arena.behind = true;
     const ks_spec spec = joined_spec(plan, computed, in.data);
-    const ks_join_side from = {true, in.data, ks_plan_job_in(plan, 1), rows},
-                       to = {false, out.data, ks_plan_job_out(plan, 1), rows};
+    const ks_join_side from = ks_cuda_join_in(&spec, in.data, rows);
     if (ks_cuda_join_copy(&slots, &from, false, NULL)) return ks_fail(error, KS_DEVICE, "the gathering launch failed");
     const ks_status status = ks_cuda_op_of(spec.op)->launch(chip, &spec, plan->algorithm, arena, 1, NULL, error);
     if (status) return status;
-    if (ks_cuda_join_copy(&slots, &to, false, NULL)) return ks_fail(error, KS_DEVICE, "the scattering launch failed");
+    for (int i = 0; i < spec.outputs; i++) {
+        const ks_join_side to = ks_cuda_join_out(&spec, i, out.data, rows);
+        if (ks_cuda_join_copy(&slots, &to, false, NULL))
+            return ks_fail(error, KS_DEVICE, "the scattering launch failed");
+    }
     if (!completion.start_ns || !completion.end_ns || completion.sequence != job_table->sequence || ticket)
         return ks_fail(error, KS_DEVICE, "%s: no stamps or no flag", plan->kernel_info.kernel);
     if (!emulate_all(counters.data, 0, counters.bytes))

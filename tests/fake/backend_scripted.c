@@ -87,10 +87,7 @@ static void script_work(const ks_batch *batch, int job)
 {
     ks_spec spec = batch->plan->spec;
     const void *in[KS_INPUTS_MAX] = {NULL};
-    if (batch->plan->join_rows) {
-        spec.in[0].dims[0] = spec.out[0].dims[0] = batch->rows[job];
-        spec.out[0].size_bytes = ks_plan_job_out(batch->plan, batch->rows[job]);
-    }
+    if (batch->plan->join_rows) ks_plan_spec_of(batch->plan, batch->rows[job], &spec);
     for (int k = ks_next_input(&spec, -1); k >= 0; k = ks_next_input(&spec, k))
         in[k] = spec.in[k].fixed ? spec.in[k].fixed : batch->slots[job]->in + spec.in[k].offset;
     void *scratch = malloc(ks_cpu_scratch_bytes(&spec) + 1);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Joined rows over HTTP: products over a resident tensor that wait together go out as one launch, each answer has the bits that it has
-alone, and header, metrics and plan say so."""
+"""Joined rows over HTTP: products over a resident tensor, and searches in one, that wait together go out as one launch, each answer has the
+bits that it has alone, and header, metrics and plan say so."""
 import random
 import struct
 import sys
@@ -20,6 +20,29 @@ def product(rows):
     """A plain raw request of those rows."""
     target = "/v2/models/matmul/infer?shape=%d,%d&datatype=FP32&INPUT1=@W" % (len(rows), K)
     return request("POST", target, (), b"".join(rows))
+
+
+def search(rows, output):
+    """Of two outputs a plain raw answer holds one."""
+    target = "/v2/models/search/infer?shape=%d,%d&datatype=FP32&INPUT1=@S&k=3&metric=cosine&output=%s" % (len(rows), K, output)
+    return request("POST", target, (), b"".join(rows))
+
+
+def searches(daemon, rows, chosen):
+    """Both outputs of jobs of several rows, each where its request has it."""
+    for output, size in (("OUTPUT0", 4), ("OUTPUT1", 8)):
+        alone = [ask(daemon, search([row], output))[2] for row in rows]
+        check(all(len(found) == 3 * size for found in alone) and len(set(alone)) > 20, output, len(set(alone)))
+        clients = [daemon.dial(timeout=60) for _ in chosen]
+        with daemon.held():
+            for i, (client, which) in enumerate(zip(clients, chosen)):
+                client.sendall(search([rows[r] for r in which], output))
+                check(comes_to(daemon.queued, i + 1) == i + 1, "in the queue")
+        for client, which in zip(clients, chosen):
+            answer = read_answer(client)
+            check(answer[0] == 200 and answer[2] == b"".join(alone[r] for r in which), "joined searches differ", output, len(which))
+            check(timing(answer) == "%d/%d" % (len(chosen), sum(map(len, chosen))), "the searches' launch", answer[1])
+            client.close()
 
 
 def ask(daemon, message):
@@ -64,6 +87,8 @@ def main():
         check(metric(text, "kernserve_joined_requests_total") == len(sizes), "joined requests")
         check(metric(text, "kernserve_launch_rows_count") == len(rows) + 1, "launches")
         check(metric(text, "kernserve_launch_rows_sum") == len(rows) + sum(sizes), "rows")
+        put(daemon, "S", [draw.uniform(-1, 1) for _ in range(K * 500)], "500,%d" % K)
+        searches(daemon, rows, chosen)
     with cpu_daemon("--threads", "1", "--join-rows", "1") as daemon:
         put(daemon, "W", [1.0] * (K * N), "%d,%d" % (K, N))
         answer = ask(daemon, product(rows[:1]))

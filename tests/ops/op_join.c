@@ -8,9 +8,10 @@
 
 #include "kernserve/backends.h"
 #include "ops/matmul.h"
+#include "ops/search/search.h"
 #include "ops/op_values.h"
 
-extern const ks_op ks_op_matmul;
+extern const ks_op ks_op_matmul, ks_op_search;
 
 enum { POOL = 64, SLOW_POOL = 11, SLOW_WEIGHT = 8192, ROWS_MOST = 256, COMPANIES = 12 };
 
@@ -20,8 +21,9 @@ static const int sizes[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10,  11,  12,  1
                             15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256};
 static const struct {
     ks_dtype dtype;
-    bool tf32;
-} kinds[] = {{KS_FP32, false}, {KS_BF16, false}, {KS_FP16, false}, {KS_FP64, false}, {KS_FP32, true}};
+    bool tf32, search;
+} kinds[] = {{KS_FP32, false, false}, {KS_BF16, false, false}, {KS_FP16, false, false}, {KS_FP64, false, false},
+             {KS_FP32, true, false},  {KS_FP32, false, true},  {KS_BF16, false, true}};
 enum {
     SHAPES = sizeof shapes / sizeof *shapes,
     SIZES = sizeof sizes / sizeof *sizes,
@@ -36,8 +38,8 @@ typedef struct bench {
     ks_plan plan;
     ks_slot weight, bias;
     ks_slot slots[KS_BATCH_MAX]; /* the i-th holds ROWS_MOST / (i + 1) rows: as many as the i-th largest job may have */
-    size_t in_row, out_row;
-    unsigned char *pool, *alone;
+    size_t in_row, out_row[KS_JOIN_OUTPUTS];
+    unsigned char *pool, *alone[KS_JOIN_OUTPUTS];
     uint64_t differ;
     bool slow; /* the emulated GPU: a few rows of small weights */
 } bench;
@@ -67,15 +69,19 @@ static void fill(const bench *b, ks_slot *slot, int rows, int *from)
         from[r] = values_below(b->slow ? SLOW_POOL : POOL);
         memcpy(slot->in + (size_t)r * b->in_row, b->pool + (size_t)from[r] * b->in_row, b->in_row);
     }
-    memset(slot->out, 0xA5, (size_t)rows * b->out_row + 64);
+    memset(slot->out, 0xA5, ks_plan_job_out(&b->plan, rows) + 64);
 }
 
 static void compare(bench *b, const ks_slot *slot, int rows, const int *from)
 {
-    for (int r = 0; r < rows; r++)
-        b->differ +=
-            memcmp(slot->out + (size_t)r * b->out_row, b->alone + (size_t)from[r] * b->out_row, b->out_row) != 0;
-    for (size_t i = 0; i < 64; i++) assert_int_equal(slot->out[(size_t)rows * b->out_row + i], 0xA5);
+    for (int o = 0; o < b->plan.spec.outputs; o++) {
+        const unsigned char *out = slot->out + ks_plan_job_out_at(&b->plan, o, rows);
+        const size_t bytes = b->out_row[o];
+        for (int r = 0; r < rows; r++)
+            b->differ += memcmp(out + (size_t)r * bytes, b->alone[o] + (size_t)from[r] * bytes, bytes) != 0;
+    }
+    const unsigned char *end = slot->out + ks_plan_job_out(&b->plan, rows);
+    for (size_t i = 0; i < 64; i++) assert_int_equal(end[i], 0xA5);
 }
 
 static void run_company(bench *b, const int *rows, int count)
@@ -149,25 +155,37 @@ static const void *seen(const ks_slot *slot)
     return slot->in_device ? slot->in_device : slot->in;
 }
 
-static void make_spec(bench *b, int kind, int64_t k, int64_t n, bool transposed, ks_spec *spec)
+static void set_params(int kind, int64_t n, bool transposed, ks_spec *spec)
 {
-    ks_error error;
-    const ks_dtype dtype = kinds[kind].dtype;
-    memset(spec, 0, sizeof *spec);
-    ks_spec_init(spec, &ks_op_matmul);
-    spec->in[0] = (ks_tensor){.dtype = dtype, .rank = 2, .dims = {ROWS_MOST, k}};
-    spec->in[1] = (ks_tensor){.dtype = dtype, .rank = 2, .dims = {transposed ? n : k, transposed ? k : n}};
-    spec->in[2] = (ks_tensor){.dtype = dtype, .rank = 1, .dims = {n}};
-    spec->given = values_below(2) ? 7 : 3;
+    if (kinds[kind].search) {
+        spec->params[KS_SEARCH_K].i = 1 + values_below(n < 9 ? (int)n : 9);
+        spec->params[KS_SEARCH_METRIC].i = values_below(3);
+        return;
+    }
     spec->params[1].i = transposed;
     spec->params[2].d = values_below(2) ? 1.0 : 0.5;
     spec->params[3].i = values_below(4);
     spec->params[4].i = kinds[kind].tf32;
+}
+
+/* A matrix to be searched has rows of K, and a bias of FP32. */
+static void make_spec(bench *b, int kind, int64_t k, int64_t n, bool transposed, ks_spec *spec)
+{
+    ks_error error;
+    const ks_dtype dtype = kinds[kind].dtype;
+    const bool rows = transposed || kinds[kind].search;
+    memset(spec, 0, sizeof *spec);
+    ks_spec_init(spec, kinds[kind].search ? &ks_op_search : &ks_op_matmul);
+    spec->in[0] = (ks_tensor){.dtype = dtype, .rank = 2, .dims = {ROWS_MOST, k}};
+    spec->in[1] = (ks_tensor){.dtype = dtype, .rank = 2, .dims = {rows ? n : k, rows ? k : n}};
+    spec->in[2] = (ks_tensor){.dtype = kinds[kind].search ? KS_FP32 : dtype, .rank = 1, .dims = {n}};
+    spec->given = values_below(2) ? 7 : 3;
+    set_params(kind, n, transposed, spec);
     assert_int_equal(spec->op->resolve(spec, &error), KS_OK);
     take_slot(b, spec->in[1].size_bytes, 1, &b->weight);
     take_slot(b, (size_t)n * sizeof(double), 1, &b->bias);
     fill_values(b->weight.in, dtype, (size_t)(k * n), 0);
-    fill_values(b->bias.in, dtype, (size_t)n, 0);
+    fill_values(b->bias.in, spec->in[2].dtype, (size_t)n, 0);
     spec->in[1].fixed = seen(&b->weight);
     spec->in[2].fixed = spec->given == 7 ? seen(&b->bias) : NULL;
     ks_spec_layout(spec);
@@ -184,13 +202,15 @@ static void begin(bench *b, int kind, int64_t k, int64_t n, bool transposed)
     assert_int_equal(b->backend->prepare(b->device, &b->plan, &error), KS_OK);
     assert_int_equal(b->plan.join_rows, ROWS_MOST);
     b->in_row = ks_plan_job_in(&b->plan, 1);
-    b->out_row = ks_plan_job_out(&b->plan, 1);
     for (int i = 0; i < KS_BATCH_MAX; i++) {
         const size_t rows = ROWS_MOST / (size_t)(i + 1);
-        take_slot(b, rows * b->in_row, rows * b->out_row + 64, &b->slots[i]);
+        take_slot(b, rows * b->in_row, ks_plan_job_out(&b->plan, (int)rows) + 64, &b->slots[i]);
     }
     b->pool = malloc(POOL * b->in_row);
-    b->alone = malloc(POOL * b->out_row);
+    for (int o = 0; o < b->plan.spec.outputs; o++) {
+        b->out_row[o] = b->plan.spec.out[o].size_bytes / ROWS_MOST;
+        b->alone[o] = malloc(POOL * b->out_row[o]);
+    }
     fill_values(b->pool, kinds[kind].dtype, POOL * (size_t)k, 0);
     for (int r = 0; r < POOL; r += 5) /* some with a value that spreads */
         fill_values(b->pool + (size_t)r * b->in_row, kinds[kind].dtype, (size_t)k, (int)k + 1);
@@ -203,7 +223,7 @@ static void end(bench *b)
     b->backend->slot_fini(b->device, &b->weight);
     b->backend->slot_fini(b->device, &b->bias);
     free(b->pool);
-    free(b->alone);
+    for (int o = 0; o < b->plan.spec.outputs; o++) free(b->alone[o]);
     memset(&b->plan, 0, sizeof b->plan);
 }
 
@@ -215,7 +235,9 @@ static void learn_alone(bench *b)
         batch->slots[0] = &b->slots[0];
         batch->rows[0] = batch->rows_sum = batch->count = 1;
         run(b, batch);
-        memcpy(b->alone + (size_t)r * b->out_row, b->slots[0].out, b->out_row);
+        for (int o = 0; o < b->plan.spec.outputs; o++)
+            memcpy(b->alone[o] + (size_t)r * b->out_row[o], b->slots[0].out + ks_plan_job_out_at(&b->plan, o, 1),
+                   b->out_row[o]);
     }
     free(batch);
 }
@@ -233,9 +255,10 @@ static void run_case(bench *b, int index)
     for (int i = 0; i < SIZES; i += b->slow ? 5 : 1) run_company(b, &sizes[i], 1);
     for (int i = 0; i < (b->slow ? 2 : COMPANIES); i++) run_random_company(b);
     if (b->differ > before)
-        print_message("%s %s%s K %lld N %lld %s by %s: %llu rows differ\n", b->backend->name,
-                      ks_dtype_name(kinds[kind].dtype), kinds[kind].tf32 ? " tf32" : "", (long long)shapes[shape][0],
-                      (long long)shapes[shape][1], transposed ? "transposed" : "", b->plan.kernel_info.kernel,
+        print_message("%s %s%s%s K %lld N %lld %s by %s: %llu rows differ\n", b->backend->name,
+                      ks_dtype_name(kinds[kind].dtype), kinds[kind].tf32 ? " tf32" : "",
+                      kinds[kind].search ? " search" : "", (long long)shapes[shape][0], (long long)shapes[shape][1],
+                      transposed ? "transposed" : "", b->plan.kernel_info.kernel,
                       (unsigned long long)(b->differ - before));
     end(b);
 }
@@ -260,7 +283,7 @@ static bool run_backend(const ks_backend *backend)
     if (there) {
         assert_int_equal(backend->lane_open(b->device, 0, -1, &b->lane, &error), KS_OK);
         const int first = values_below(all);
-        for (int i = 0; i < cases; i++) run_case(b, (first + i * 7) % all); /* 7: prime to their number */
+        for (int i = 0; i < cases; i++) run_case(b, (first + i * 9) % all); /* 9: prime to their number */
         assert_int_equal(b->differ, 0);
         backend->lane_close(&b->lane);
         backend->close(&b->device);

@@ -64,10 +64,7 @@ ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *s
 static const ks_spec *spec_of(const ks_plan *plan, int rows, ks_spec *room)
 {
     if (!plan->join_rows) return &plan->spec;
-    ks_spec_copy(room, &plan->spec);
-    room->in[0].dims[0] = room->out[0].dims[0] = rows;
-    room->in[0].size_bytes = ks_plan_job_in(plan, rows);
-    room->out[0].size_bytes = ks_plan_job_out(plan, rows);
+    ks_plan_spec_of(plan, rows, room);
     return room;
 }
 
@@ -93,13 +90,16 @@ static ks_status record_joined(ks_lane *lane, const ks_plan *plan, int bucket, k
     const ks_place place = ks_cuda_place_of(lane, plan);
     const ks_site slots = ks_cuda_site_of(lane, plan, KS_PATH_JOINED);
     ks_site arena = ks_cuda_site_of(lane, plan, KS_PATH_COPIES);
-    const ks_join_side in = {true, place.in, ks_plan_job_in(plan, 1), rows},
-                       out = {false, place.out, ks_plan_job_out(plan, 1), rows};
+    const ks_spec *work = work_of(plan, rows, &room);
+    const ks_join_side in = ks_cuda_join_in(work, place.in, rows);
     arena.behind = true;
     KS_TRY_SOFT(error, ks_cuda_join_copy(&slots, &in, early, lane->stream));
-    const ks_status status = ks_cuda_record_on(lane, plan, work_of(plan, rows, &room), &arena, 1, error);
+    const ks_status status = ks_cuda_record_on(lane, plan, work, &arena, 1, error);
     if (status) return status;
-    KS_TRY_SOFT(error, ks_cuda_join_copy(&slots, &out, early, lane->stream));
+    for (int i = 0; i < work->outputs; i++) {
+        const ks_join_side out = ks_cuda_join_out(work, i, place.out, rows);
+        KS_TRY_SOFT(error, ks_cuda_join_copy(&slots, &out, early, lane->stream));
+    }
     return KS_OK;
 }
 

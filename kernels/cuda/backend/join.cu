@@ -1,9 +1,9 @@
-/* Joined rows on the GPU: three launches, one graph for each family, lane and bucket of rows.
+/* Joined rows on the GPU: three launches (of two outputs four), one graph for each family, lane and bucket of rows.
  *
  *   gather   all jobs' rows come from their mapped slots into the lane's arena, one behind the other: one pass over the link,
  *            where each CTA of the product would read them again.
  *   product  as a copied job's, of the bucket's rows. What lies behind the last row is computed and goes nowhere.
- *   scatter  each job's rows of the output go to its slot; the last CTA raises the lane's flag.
+ *   scatter  each job's rows of the output go to its slot; the last CTA raises the lane's flag. Of two outputs one behind the other.
  *
  * A thread moves units of 16 bytes, or of as many as each row's start allows, several of them under way at a time. */
 #include "cuda/backend/join.h"
@@ -21,8 +21,37 @@ enum { JOIN_THREADS = 256, JOIN_EACH = 4, JOIN_GRID_MOST = 512 };
 /* Rows of the arena, in units. */
 typedef struct join_rows {
     unsigned char *rows;
-    unsigned row_units;
+    unsigned row_units, before; /* before: bytes, as ks_join_side has it */
+    bool last;
 } join_rows;
+
+static size_t row_bytes_of(const ks_tensor *tensor)
+{
+    return tensor->size_bytes / (size_t)tensor->dims[0];
+}
+
+ks_join_side ks_cuda_join_in(const ks_spec *work, unsigned char *memory, int rows)
+{
+    return {true, false, memory, row_bytes_of(&work->in[0]), 0, rows};
+}
+
+ks_join_side ks_cuda_join_out(const ks_spec *work, int output, unsigned char *memory, int rows)
+{
+    static_assert(KS_JOIN_OUTPUTS == 2, "one output stands in front of another one");
+    const ks_tensor *out = &work->out[output];
+    return {false,
+            output + 1 == work->outputs,
+            memory + out->offset,
+            row_bytes_of(out),
+            output ? row_bytes_of(&work->out[output - 1]) : 0,
+            rows};
+}
+
+/* Where the rows of a job begin in its slot: on a side's alignment behind those of the output in front. */
+static __device__ __forceinline__ size_t begin_of(unsigned before, unsigned rows)
+{
+    return ((size_t)before * rows + KS_ALIGNMENT - 1) / KS_ALIGNMENT * KS_ALIGNMENT;
+}
 
 /* The job of a row: the last one that begins at it or before. */
 static __device__ __forceinline__ unsigned job_of(const uint32_t *first, unsigned count, unsigned row)
@@ -67,7 +96,8 @@ static __global__ void __launch_bounds__(JOIN_THREADS) join_copy(ks_site site, j
             const unsigned at = from + i * JOIN_THREADS;
             if (at >= units) continue;
             const unsigned job = job_of(first, count, at / to.row_units);
-            places[i] = (UNIT *)(void *)side_of(table->job[job], IN) + (at - first[job] * to.row_units);
+            const size_t begin = begin_of(to.before, first[job + 1] - first[job]);
+            places[i] = (UNIT *)(void *)(side_of(table->job[job], IN) + begin) + (at - first[job] * to.row_units);
             values[i] = IN ? *places[i] : rows[at];
         }
 #pragma unroll
@@ -76,7 +106,11 @@ static __global__ void __launch_bounds__(JOIN_THREADS) join_copy(ks_site site, j
             if (at < units) *(IN ? &rows[at] : places[i]) = values[i];
         }
     }
-    if (!IN) ks_raise(site, gridDim.x);
+    if (IN) return;
+    if (to.last)
+        ks_raise(site, gridDim.x);
+    else
+        __threadfence_system(); /* before the flag of the launch behind */
 }
 
 template <typename UNIT>
@@ -93,7 +127,8 @@ static cudaError_t launch_units(const ks_site *site, const ks_join_side *side, b
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = early && !side->in;
-    const join_rows rows = {side->memory, (unsigned)(side->row_bytes / sizeof(UNIT))};
+    const join_rows rows = {side->memory, (unsigned)(side->row_bytes / sizeof(UNIT)), (unsigned)side->before,
+                            side->last};
     return cudaLaunchKernelEx(&config, side->in ? join_copy<UNIT, true> : join_copy<UNIT, false>, *site, rows);
 }
 

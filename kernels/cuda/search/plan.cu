@@ -146,30 +146,65 @@ static void name_kernel(const search_problem &p, const search_algorithm &c, ks_k
     info->shared_bytes = (size_t)c.shared_bytes;
 }
 
+static size_t workspace_of(const search_problem &p, const search_algorithm &c)
+{
+    return ks_align((size_t)p.s.queries * (size_t)c.parts * (size_t)p.s.k * sizeof(uint64_t));
+}
+
+/* Of so many queries. false: no query fits. */
+static bool choose(const ks_chip *chip, const ks_search_shape &shape, search_problem *p, search_algorithm *c)
+{
+    *c = {};
+    *p = {chip, shape, over(shape.depth * (int64_t)ks_dtype_size(shape.dtype), SEARCH_CHUNK)};
+    if (p->chunks * SEARCH_CHUNK > room_of(*p) || !choose_group(*p, c)) return false;
+    choose_parts(*p, c);
+    c->shared_bytes = (int32_t)shared_bytes(*p, *c);
+    const int64_t slack = most(SEARCH_MERGE_SLACK, p->s.k * 3 / 2);
+    c->merge_shared_bytes = (int32_t)((slack + TOPK_CANDIDATES * (int)SEARCH_MERGE_THREADS) * (int)sizeof(uint64_t));
+    return true;
+}
+
 /* ks_cuda_plan_fn */
 ks_status search_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
-    search_problem p = {};
-    search_algorithm c = {};
-    p.chip = chip;
-    p.s = ks_search_shape_of(spec);
-    const int64_t row_bytes = p.s.depth * (int64_t)ks_dtype_size(p.s.dtype);
-    p.chunks = over(row_bytes, SEARCH_CHUNK);
-    if (p.s.rows >= (int64_t)UINT32_MAX) /* an item has 32 bits of an index, and one that is no item */
-        return ks_fail(error, KS_WORK, "search: INPUT1 has %lld rows, on this device at most %lld", (long long)p.s.rows,
-                       (long long)UINT32_MAX - 1);
-    if (row_bytes > room_of(p) || !choose_group(p, &c))
-        return ks_fail(error, KS_WORK, "search: a query of %lld bytes and %d places of 8 do not fit on this device",
-                       (long long)row_bytes, p.s.k);
-    choose_parts(p, &c);
-    c.shared_bytes = (int32_t)shared_bytes(p, c);
-    const int64_t slack = most(SEARCH_MERGE_SLACK, p.s.k * 3 / 2);
-    c.merge_shared_bytes = (int32_t)((slack + TOPK_CANDIDATES * (int)SEARCH_MERGE_THREADS) * (int)sizeof(uint64_t));
+    search_problem p;
+    search_algorithm c;
+    const ks_search_shape shape = ks_search_shape_of(spec);
+    if (shape.rows >= (int64_t)UINT32_MAX) /* an item has 32 bits of an index, and one that is no item */
+        return ks_fail(error, KS_WORK, "search: INPUT1 has %lld rows, on this device at most %lld",
+                       (long long)shape.rows, (long long)UINT32_MAX - 1);
+    if (!choose(chip, shape, &p, &c))
+        return ks_fail(error, KS_WORK,
+                       "search: a query of %lld values and %d places of 8 bytes do not fit on this device",
+                       (long long)shape.depth, shape.k);
     out->once = false;
-    out->workspace_bytes = ks_align((size_t)p.s.queries * (size_t)c.parts * (size_t)p.s.k * sizeof(uint64_t));
+    out->workspace_bytes = workspace_of(p, c);
     out->counters = 0;
     out->batch_max = 1;
     name_kernel(p, c, &out->kernel_info);
     memcpy(out->algorithm, &c, sizeof c);
     return KS_OK;
+}
+
+/* ks_cuda_op.join: each bucket of queries has an algorithm of its own, chosen again at its launch. */
+ks_status search_join(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
+{
+    const ks_status status = search_plan(chip, spec, out, error);
+    ks_search_shape shape = ks_search_shape_of(spec);
+    const int64_t queries = shape.queries;
+    for (shape.queries = 1; status == KS_OK && shape.queries < queries; shape.queries *= 2) {
+        search_problem p;
+        search_algorithm c;
+        if (choose(chip, shape, &p, &c) && workspace_of(p, c) > out->workspace_bytes)
+            out->workspace_bytes = workspace_of(p, c);
+    }
+    return status;
+}
+
+search_algorithm search_algorithm_of(const ks_chip *chip, const ks_spec *spec)
+{
+    search_problem p;
+    search_algorithm c;
+    choose(chip, ks_search_shape_of(spec), &p, &c);
+    return c;
 }

@@ -25,6 +25,9 @@ struct search_launch {
 
 /* ks_cuda_plan_fn */
 ks_status search_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error);
+ks_status search_join(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error);
+/* Of a spec that has been planned, or of a family's with fewer queries. */
+search_algorithm search_algorithm_of(const ks_chip *chip, const ks_spec *spec);
 search_launch search_launch_of(const ks_spec *spec, const search_algorithm &c);
 
 /* fp32.cu, fp16.cu and bf16.cu, which build side by side: elements of those datatypes. */

@@ -2,8 +2,6 @@
 #include "cuda/search/merge.cuh"
 #include "cuda/search/plan.h"
 
-#include <string.h>
-
 /* Of a stream, with what the system takes of each CTA. */
 static const int STATIC_BYTES = 4 << 10;
 
@@ -34,10 +32,8 @@ static cudaError_t merge(const search_launch &go)
 static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
                              cudaStream_t stream, ks_error *error)
 {
-    (void)chip;
-    search_algorithm c;
-    memcpy(&c, algorithm, sizeof c);
-    search_launch go = search_launch_of(spec, c);
+    (void)algorithm; /* a family's is of its most queries */
+    search_launch go = search_launch_of(spec, search_algorithm_of(chip, spec));
     go.site = site;
     go.bucket = bucket;
     go.stream = stream;
@@ -64,7 +60,7 @@ extern const ks_cuda_op ks_search_cuda;
 const ks_cuda_op ks_search_cuda = {.setup = cuda_setup,
                                    .plan = search_plan,
                                    .launch = cuda_launch,
-                                   .join = NULL,
+                                   .join = search_join,
                                    .candidates = NULL,
                                    .adopt = NULL,
                                    .revision = NULL};

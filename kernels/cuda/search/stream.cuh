@@ -10,15 +10,18 @@
 
 #include "cuda/search/select.cuh"
 
-/* Elements of a group's queries, zeros behind each. */
+/* Elements of a group's queries, zeros behind each; several loads of a thread are under way at a time. */
 template <class T>
 __device__ __forceinline__ void search_load_queries(const search_shape &s, const T *from, int queries,
                                                     unsigned char *to)
 {
-    const int64_t places = (int64_t)s.chunks * (SEARCH_CHUNK / (int)sizeof(T)), bytes = search_query_bytes(s.chunks);
-    for (int q = 0; q < queries; q++)
-        for (int64_t i = threadIdx.x; i < places; i += blockDim.x)
-            ((T *)(to + q * bytes))[i] = i < s.depth ? from[q * s.query_pitch + i] : T(0.0f);
+    const uint32_t places = (uint32_t)s.chunks * (SEARCH_CHUNK / (uint32_t)sizeof(T)), all = queries * places;
+    const int64_t bytes = search_query_bytes(s.chunks);
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < all; i += blockDim.x) {
+        const uint32_t query = i / places, element = i - query * places;
+        ((T *)(to + query * bytes))[element] = element < s.depth ? from[query * s.query_pitch + element] : T(0.0f);
+    }
 }
 
 __device__ __forceinline__ float search_float(float x)
@@ -96,7 +99,7 @@ __global__ void __launch_bounds__(SEARCH_THREADS_MOST, 1)
         search_open(state, count);
         search_load_queries(s, (const T *)(job.in + s.query) + first * s.query_pitch, count, queries);
         __syncthreads();
-        search_find_norms<T>(s, state, count, queries);
+        if (s.metric != KS_SEARCH_DOT) search_find_norms<T>(s, state, count, queries);
         __syncthreads();
 #pragma unroll 1
         for (int64_t row = begin; row < end; row += tile) {
