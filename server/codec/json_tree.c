@@ -1,23 +1,95 @@
-/* The one door to cJSON. In a JSON head a number is a text with a mark in front (scan.h), so that integers are read exactly. */
+/* The one door to cJSON. In a JSON head a number is a text with a mark in front (scan.h), so that integers are read exactly.
+ *
+ * Owns     a tree's memory: chunks that its items are cut from, one behind the other, and that go together. To allocate and to free each
+ *          of the forty items of a small head takes more than to parse it.
+ * Threads  a tree is one thread's; several trees may be open in one. */
 #include "codec/json_tree.h"
 
+#include <assert.h>
 #include <cjson/cJSON.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/number/number.h"
+
+enum { FIRST_CHUNK_BYTES = 1000, CHUNK_BYTES_MAX = 64 << 10 };
+
+typedef struct chunk {
+    struct chunk *older;
+    size_t size, used; /* of bytes */
+    _Alignas(max_align_t) unsigned char bytes[];
+} chunk;
+
+static _Thread_local chunk *filling; /* by the parse that runs; its newest one */
+
+static void free_chunks(chunk *newest)
+{
+    for (chunk *older; newest; newest = older) {
+        older = newest->older;
+        free(newest);
+    }
+}
+
+/* Twice as large as the one before, as far as that is no waste. */
+static bool add_chunk(size_t size)
+{
+    size_t room = filling ? 2 * (sizeof(chunk) + filling->size) : FIRST_CHUNK_BYTES;
+    if (room > CHUNK_BYTES_MAX) room = CHUNK_BYTES_MAX;
+    if (room < sizeof(chunk) + size) room = sizeof(chunk) + size;
+    chunk *added = malloc(room);
+    if (!added) return false;
+    *added = (chunk){.older = filling, .size = room - sizeof(chunk)};
+    filling = added;
+    return true;
+}
+
+/* malloc_fn and free_fn of cJSON. */
+static void *cut_item(size_t size)
+{
+    enum { UNIT = _Alignof(max_align_t) };
+    if (size > SIZE_MAX / 2) return NULL;
+    size = (size + UNIT - 1) / UNIT * UNIT;
+    if ((!filling || filling->size - filling->used < size) && !add_chunk(size)) return NULL;
+    void *const item = filling->bytes + filling->used;
+    filling->used += size;
+    return item;
+}
+
+static void keep_item(void *item)
+{
+    (void)item;
+}
+
+static void set_hooks(void)
+{
+    cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = cut_item, .free_fn = keep_item});
+}
 
 ks_status ks_json_open(const ks_scan *scan, const char *what, ks_json **out, ks_error *error)
 {
     size_t length;
     const char *const json_head = ks_scan_json_head(scan, &length);
+    static pthread_once_t hooks = PTHREAD_ONCE_INIT;
+    pthread_once(&hooks, set_hooks);
+    filling = NULL;
     *out = cJSON_ParseWithLength(json_head, length);
+    chunk *const chunks = filling;
+    filling = NULL;
+    if (*out) {
+        assert(!(*out)->prev); /* the top is in no list: there it keeps its tree's memory */
+        (*out)->prev = (cJSON *)(void *)chunks;
+        return KS_OK;
+    }
     /* The scanner has accepted every byte of it, so that only memory can be missing. */
-    return *out ? KS_OK : ks_fail(error, KS_MEMORY, "no memory for %s", what);
+    free_chunks(chunks);
+    return ks_fail(error, KS_MEMORY, "no memory for %s", what);
 }
 
 void ks_json_close(ks_json **top)
 {
-    cJSON_Delete(*top);
+    if (*top) free_chunks((chunk *)(void *)(*top)->prev);
     *top = NULL;
 }
 
