@@ -6,16 +6,18 @@
 #include "base/log.h"
 #include "api/metadata.h"
 
-ks_status ks_control_repository(ks_api_view *view, const ks_control *words, ks_text *out, ks_error *error)
+ks_status ks_control_repository(ks_api_view *view, const ks_control *words, const ks_listing *whose, ks_text *out,
+                                ks_error *error)
 {
-    bool present, only_ready = false;
-    const ks_status status = ks_control_bool(words, "ready", &present, &only_ready, error);
+    bool present;
+    ks_listing listing = *whose;
+    const ks_status status = ks_control_bool(words, "ready", &present, &listing.only_ready, error);
     if (status != KS_OK) return ks_fail(error, status, "Invalid value for 'ready': expected a boolean");
-    const bool ready = atomic_load(view->state) == KS_STATE_READY;
-    if (only_ready && !ready)
+    listing.ready = atomic_load(view->state) == KS_STATE_READY;
+    if (listing.only_ready && !listing.ready)
         ks_text_puts(out, "[]");
     else
-        ks_document_repository(out, view->models, ready, only_ready);
+        ks_document_repository(out, view->models, &listing);
     return KS_OK;
 }
 

@@ -30,19 +30,21 @@ static int write_model_ready(ks_api_view *view, const ks_model *model, ks_text *
     return ready ? 200 : 503;
 }
 
-static void write_stats(const ks_api_view *view, const ks_model *only, ks_text *out)
+static void write_stats(const ks_api_view *view, const ks_document_request *request, ks_text *out)
 {
     const ks_model *models[KS_MODELS_MAX];
     ks_model_stats stats[KS_MODELS_MAX];
+    const ks_model *only = request->route->model;
     int count = 0;
     for (int i = 0; i < ks_model_count(); i++) {
         const ks_model *model = ks_model_at(i);
+        if (!only && !ks_document_lists(model, &request->listing)) continue;
         if (only ? model->index != only->index : ks_model_is_loadable(i) && !ks_model_current(i)) continue;
         models[count] = model;
         ks_metrics_stats(view->metrics, model->index, &stats[count]);
         count++;
     }
-    ks_document_stats(out, models, stats, count);
+    ks_document_stats(out, models, stats, count, request->listing.tenant);
 }
 
 /* The scraper's list is ordered by what it prefers. */
@@ -184,7 +186,7 @@ static void write_document(ks_api_view *view, const ks_document_request *request
         break;
     case KS_ROUTE_MODEL_STATS:
     case KS_ROUTE_ALL_STATS:
-        write_stats(view, route->model, out);
+        write_stats(view, request, out);
         break;
     case KS_ROUTE_OPENAPI:
         ks_openapi_write(out, KS_VERSION);
@@ -217,7 +219,7 @@ ks_status ks_document_make(ks_api_view *view, const ks_document_request *request
     case KS_ROUTE_PLAN:
         return write_plan(view, request->infers, request->route, out, error);
     case KS_ROUTE_REPOSITORY:
-        return ks_control_repository(view, request->control, out, error);
+        return ks_control_repository(view, request->control, &request->listing, out, error);
     case KS_ROUTE_LOGGING:
         return ks_control_logging(view, request->control, out, error);
     case KS_ROUTE_REGIONS:

@@ -12,6 +12,7 @@ typedef struct ks_document_request {
     const char *accept;        /* the field's value, or NULL */
     ks_infers *infers;         /* of the shard whose thread this is; NULL: the second listener */
     const ks_control *control; /* words of a POST; NULL: none came */
+    ks_listing listing;        /* whose models are listed */
 } ks_document_request;
 
 /* Writes the body of the response and its HTTP status, or fails. content_type: static. */

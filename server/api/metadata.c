@@ -176,12 +176,18 @@ static void compute_counters(ks_text *out, const ks_model_stats *stats)
     counter(out, "compute_output", stats->success_count, stats->compute_output_ns);
 }
 
-static void model_stats(ks_text *out, const ks_model *model, const ks_model_stats *stats)
+/* Others' have their tenant in front: the name alone is another model's, or none's. */
+static const char *listed_name(const ks_model *model, const char *tenant)
+{
+    return ks_model_is_of(model->label, tenant) ? model->name : model->label;
+}
+
+static void model_stats(ks_text *out, const char *name, const ks_model_stats *stats)
 {
     ks_text_printf(out,
                    "{\"name\":\"%s\",\"version\":\"1\",\"last_inference\":%" PRId64 ",\"inference_count\":%" PRIu64
                    ",\"execution_count\":%" PRIu64 ",\"inference_stats\":{",
-                   model->name, stats->last_inference_ms, stats->inference_count, stats->execution_count);
+                   name, stats->last_inference_ms, stats->inference_count, stats->execution_count);
     counter(out, "success", stats->success_count, stats->success_ns);
     ks_text_puts(out, ",");
     counter(out, "fail", stats->fail_count, stats->fail_ns);
@@ -200,12 +206,13 @@ static void model_stats(ks_text *out, const ks_model *model, const ks_model_stat
     ks_text_puts(out, "],\"memory_usage\":[]}");
 }
 
-void ks_document_stats(ks_text *out, const ks_model *const *models, const ks_model_stats *stats, int count)
+void ks_document_stats(ks_text *out, const ks_model *const *models, const ks_model_stats *stats, int count,
+                       const char *tenant)
 {
     ks_text_puts(out, "{\"model_stats\":[");
     for (int i = 0; i < count; i++) {
         if (i > 0) ks_text_puts(out, ",");
-        model_stats(out, models[i], &stats[i]);
+        model_stats(out, listed_name(models[i], tenant), &stats[i]);
     }
     ks_text_puts(out, "]}");
 }
@@ -234,19 +241,25 @@ static const char *state_of(const char *name, bool ready, bool unloaded)
     return ready && !unloaded ? "READY" : "UNAVAILABLE";
 }
 
-void ks_document_repository(ks_text *out, ks_models *models, bool ready, bool only_ready)
+bool ks_document_lists(const ks_model *model, const ks_listing *listing)
+{
+    return listing->sees_all || ks_model_is_of(model->label, "") || ks_model_is_of(model->label, listing->tenant);
+}
+
+void ks_document_repository(ks_text *out, ks_models *models, const ks_listing *listing)
 {
     ks_text_puts(out, "[");
     for (int i = 0; i < ks_model_count(); i++) {
+        const ks_model *model = ks_model_at(i);
         const bool unloaded = ks_model_is_loadable(i) && !ks_model_current(i);
         char reason[KS_MODEL_NOTE_MAX] = "";
-        if (unloaded && only_ready) continue;
-        if (unloaded && !(models && ks_models_reason(models, ks_model_at(i)->name, reason)))
+        if ((unloaded && listing->only_ready) || !ks_document_lists(model, listing)) continue;
+        if (unloaded && !(models && ks_models_reason(models, model->label, reason)))
             snprintf(reason, sizeof reason, "unloaded");
-        if (!ready && !unloaded) snprintf(reason, sizeof reason, "Server not ready");
-        put_state(out, ks_model_at(i)->name, state_of(ks_model_at(i)->name, ready, unloaded), reason);
+        if (!listing->ready && !unloaded) snprintf(reason, sizeof reason, "Server not ready");
+        put_state(out, listed_name(model, listing->tenant), state_of(model->label, listing->ready, unloaded), reason);
     }
-    if (!only_ready) put_notes(out, models);
+    if (!listing->only_ready) put_notes(out, models);
     ks_text_puts(out, "]");
 }
 

@@ -95,7 +95,8 @@ static void put_models(ks_text *out)
 {
     bool first = true;
     for (int i = 0; i < ks_model_count(); i++)
-        if (!ks_model_is_loadable(i) || ks_model_current(i)) put_string(out, ks_model_at(i)->name, &first);
+        if (ks_model_is_of(ks_model_at(i)->label, "") && (!ks_model_is_loadable(i) || ks_model_current(i)))
+            put_string(out, ks_model_at(i)->name, &first);
 }
 
 static bool is_first_of_code(int status)

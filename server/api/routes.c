@@ -1,5 +1,6 @@
 #include "api/routes.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -149,19 +150,31 @@ static bool version_known(segment version)
     return version.length == 1 && *version.text == '1';
 }
 
-static ks_status find_model(segment raw, segment version, ks_route *route, ks_error *error)
+/* The tenant's own, or else one that all see. */
+typedef bool is_there_fn(const char *label, size_t length);
+static bool is_one(is_there_fn *is_there, const char *tenant, const char *name, size_t length)
+{
+    char own[KS_MODEL_LABEL_MAX];
+    if (is_there(name, length)) return true;
+    if (!tenant[0]) return false;
+    const int n = snprintf(own, sizeof own, "%s/%.*s", tenant, (int)length, name);
+    return n > 0 && (size_t)n < sizeof own && is_there(own, (size_t)n);
+}
+
+static ks_status find_model(segment raw, segment version, const char *tenant, ks_route *route, ks_error *error)
 {
     enum { SHOWN = 64 };
     char name[KS_MODEL_NAME_MAX + SHOWN];
     size_t length = 0;
     if (!decode_name(raw, name, sizeof name, &length)) return ks_fail(error, KS_PATH, "Not Found");
-    route->model = ks_model_find(name, length);
+    route->model = tenant[0] ? ks_model_find_own(tenant, name, length) : NULL;
+    if (route->model == NULL) route->model = ks_model_find(name, length);
     int shown = (int)(length < SHOWN ? length : SHOWN);
     if (route->model == NULL && route->id == KS_ROUTE_MODEL_STATS)
         return ks_fail(error, KS_MODEL, "requested model '%.*s' is not available", shown, name);
-    if (route->model == NULL && ks_model_is_loading(name, length))
+    if (route->model == NULL && is_one(ks_model_is_loading, tenant, name, length))
         return ks_fail(error, KS_LOADING, "model '%.*s' is being loaded", shown, name);
-    if (route->model == NULL && ks_model_is_known(name, length))
+    if (route->model == NULL && is_one(ks_model_is_known, tenant, name, length))
         return ks_fail(error, KS_MODEL, "Request for unknown model: '%.*s' has no available versions", shown, name);
     if (route->model == NULL)
         return ks_fail(error, KS_MODEL, "Request for unknown model: '%.*s' is not found", shown, name);
@@ -187,12 +200,16 @@ ks_status ks_route_name(const ks_route *route, char out[KS_ROUTE_NAME_MAX + 1], 
 }
 
 /* What the token of a POST, a PUT or a DELETE must be allowed. A route that is not named here is the operator's: shared memory, which any name
- * of this host's opens and all clients share, models, which all clients share, and the log. */
+ * of this host's opens and all clients share, and the log. */
 static unsigned right_of(ks_route_id id)
 {
     switch (id) {
     case KS_ROUTE_INFER:
         return KS_RIGHT_INFER;
+    case KS_ROUTE_MODEL:
+    case KS_ROUTE_LOAD:
+    case KS_ROUTE_UNLOAD:
+        return KS_RIGHT_MODELS;
     case KS_ROUTE_TENSORS:
     case KS_ROUTE_TENSOR:
         return KS_RIGHT_TENSORS;
@@ -236,7 +253,8 @@ static ks_status no_route(const char *target, ks_error *error)
     return ks_fail(error, KS_PATH, "Not Found%s", protocol ? "" : "; GET / lists the routes");
 }
 
-ks_status ks_route_find(const char *method, const char *target, bool admin, ks_route *route, ks_error *error)
+ks_status ks_route_find(const char *method, const char *target, bool admin, const char *tenant, ks_route *route,
+                        ks_error *error)
 {
     const char *end = strchrnul(target, '?');
     segment model = {0}, version = {0}, name = {0};
@@ -287,5 +305,5 @@ ks_status ks_route_find(const char *method, const char *target, bool admin, ks_r
         route->name_length = model.length;
         return KS_OK;
     }
-    return model.text ? find_model(model, version, route, error) : KS_OK;
+    return model.text ? find_model(model, version, tenant, route, error) : KS_OK;
 }

@@ -72,6 +72,7 @@ bool ks_route_at(int index, ks_route_row *out);
 /* Whether a POST to it has a JSON object that is read; that of any other but infer is dropped. */
 bool ks_route_has_json_body(const ks_route *route);
 /* Always fills *route. KS_PATH, KS_METHOD (route->allow), KS_MODEL. admin: the second listener, which has health,
- * metrics, status, the trace and the index only. target: terminated. */
-ks_status ks_route_find(const char *method, const char *target, bool admin, ks_route *route, ks_error *error);
+ * metrics, status, the trace and the index only. target: terminated. tenant: whose models come before those that all see; "": none's. */
+ks_status ks_route_find(const char *method, const char *target, bool admin, const char *tenant, ks_route *route,
+                        ks_error *error);
 #endif

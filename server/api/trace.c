@@ -182,7 +182,7 @@ static void put_phases(trace *t, int shard, const char *id, const ks_request_rec
 static void put_request(trace *t, int shard, uint64_t number, const ks_request_record *r)
 {
     const int index = (int)r->model;
-    const char *model = index < ks_model_count() ? ks_model_at(index)->name : "unknown";
+    const char *model = index < ks_model_count() ? ks_model_at(index)->label : "unknown";
     char id[48];
     snprintf(id, sizeof id, "%d.%" PRIu64, shard, number);
     put_async(t, "b", shard, r->first_ns, model, id);

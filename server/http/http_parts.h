@@ -134,4 +134,11 @@ void ks_library_resume(ks_conn *conn);           /* if it is suspended or paused
 /* Whether the library is given each request that it may be given, not only those that need it: for tests, which put another
  * reader.c in the place of ours. */
 extern const bool ks_http_prefers_library;
+
+/* --- routing.c, for request.c --- */
+
+bool ks_is_connect(const ks_conn *conn);
+ks_status ks_find_route(const ks_http *http, ks_conn *conn);
+/* Behind the check of access, with what ks_find_route has said. */
+ks_status ks_find_own_route(const ks_http *http, ks_conn *conn, ks_status found);
 #endif

@@ -83,28 +83,6 @@ static ks_status take_authority(ks_conn *conn)
 
 /* --- head --------------------------------------------------------------------------------------------------------- */
 
-/* What follows the head of a CONNECT is a tunnel's, not a body: it is not sent before the response, and nothing may be read as the next
- * request. */
-static bool is_connect(const ks_conn *conn)
-{
-    return conn->method == KS_METHOD_OTHER && strcmp(conn->head.method, "CONNECT") == 0;
-}
-
-/* A route follows from method and target alone, and most clients ask for the same again and again. */
-static ks_status find_route(const ks_http *http, ks_conn *conn)
-{
-    const char *method = conn->head.method;
-    const ks_method asked = ks_method_of(method);
-    const uint64_t epoch = ks_model_epoch();
-    if (conn->routed && conn->method == asked && conn->models_epoch == epoch) return KS_OK;
-    conn->method = asked;
-    conn->models_epoch = epoch;
-    const ks_status status = ks_route_find(method, conn->target, http->engine == NULL, &conn->route, &conn->error);
-    conn->routed = status == KS_OK && asked != KS_METHOD_OTHER;
-    if (status == KS_PATH && is_connect(conn)) return ks_fail(&conn->error, KS_UNSUPPORTED, "this server is no proxy");
-    return status;
-}
-
 static ks_status refuse_wire(ks_conn *conn, ks_status status)
 {
     conn->method = ks_method_of(conn->head.method);
@@ -147,7 +125,7 @@ static ks_status check(ks_http *http, ks_conn *conn, ks_status read)
     if (status == KS_OK) status = take_authority(conn);
     conn->cut = status != KS_OK; /* where its body ends is not known */
     if (status != KS_OK) return refuse_wire(conn, status);
-    const ks_status found = find_route(http, conn);
+    ks_status found = ks_find_route(http, conn);
     /* A client without the right does not learn which paths there are. */
     ks_error refused;
     http->rules.tokens = ks_tokens_follow(http->token_store, &http->tokens);
@@ -157,6 +135,7 @@ static ks_status check(ks_http *http, ks_conn *conn, ks_status read)
         conn->error = refused;
         return status;
     }
+    found = ks_find_own_route(http, conn, found);
     if (found != KS_OK) return found;
     status = ks_check_right(&conn->head, conn->route.right, &conn->error);
     if (status != KS_OK) return status;
@@ -252,7 +231,7 @@ static ks_status begin(ks_http *http, ks_conn *conn)
 static bool refuses_early(const ks_http *http, const ks_conn *conn)
 {
     const ks_head *head = &conn->head;
-    if (head->expects || ks_status_closes(conn->fault) || is_connect(conn) || is_crowded(http)) return true;
+    if (head->expects || ks_status_closes(conn->fault) || ks_is_connect(conn) || is_crowded(http)) return true;
     const uint64_t limit = swallow_bytes + (conn->fault == KS_BODY_SIZE ? http->rules.max_body : 0);
     return head->content_length > 0 && (uint64_t)head->content_length > limit;
 }
@@ -286,7 +265,7 @@ static bool is_last(const ks_http *http, const ks_conn *conn)
     const int64_t most = http->config->max_requests;
     return http->draining || conn->head.closes || conn->head.http10 ||
            (conn->transport->reader != KS_COUNT_reader_plain && !conn->tls) || ks_status_closes(conn->fault) ||
-           is_connect(conn) || spares_body(conn) || (conn->fault != KS_OK && is_crowded(http)) ||
+           ks_is_connect(conn) || spares_body(conn) || (conn->fault != KS_OK && is_crowded(http)) ||
            (most > 0 && conn->requests >= most) || ks_http_prefers_library ||
            (http->engine && atomic_load_explicit(http->api->state, memory_order_relaxed) == KS_STATE_DRAINING);
 }
@@ -445,10 +424,13 @@ static ks_status make_page(ks_http *http, ks_conn *conn, ks_response *response)
     const char *type = "";
     ks_text text;
     ks_text_init(&text, PAGE_MAX);
-    const ks_document_request ask = {.route = &conn->route,
-                                     .accept = conn->head.known[KS_KNOWN_ACCEPT],
-                                     .infers = http->infers,
-                                     .control = conn->received > 0 ? conn->control : NULL};
+    const ks_document_request ask = {
+        .route = &conn->route,
+        .accept = conn->head.known[KS_KNOWN_ACCEPT],
+        .infers = http->infers,
+        .control = conn->received > 0 ? conn->control : NULL,
+        .listing = {.tenant = conn->head.bearer ? conn->head.bearer->tenant : "",
+                    .sees_all = !conn->head.bearer || conn->head.rights & KS_RIGHT_OPERATOR}};
     ks_status status = ask.control ? ks_control_end(conn->control, &conn->error) : KS_OK;
     if (status == KS_OK) status = ks_document_make(http->api, &ask, &text, &response->code, &type, &conn->error);
     if (status == KS_OK) status = take_text(response, &text, &conn->error);

@@ -70,6 +70,8 @@ static ks_model_load *new_load(const ks_load_source *source)
     load->max_batch = source->max_batch;
     load->from_repository = source->from_repository;
     snprintf(load->name, sizeof load->name, "%s", source->name);
+    ks_model_label(source->tenant->name, source->name, load->label);
+    load->models_max = source->models_max;
     snprintf(load->tenant_name, sizeof load->tenant_name, "%s", source->tenant->name);
     load->tenant = *source->tenant;
     load->tenant.name = load->tenant_name;
@@ -96,7 +98,8 @@ ks_status ks_models_load(ks_models *models, const ks_load_source *source, ks_mod
     if (!load) return ks_fail(error, KS_MEMORY, "no memory for a definition of %zu bytes", source->length);
     pthread_mutex_lock(&models->lock);
     ks_status status =
-        ks_models_check(models, load->name, source->only_new, source->if_match, error); /* again when it is ready */
+        ks_models_check(models, load->label, source->only_new, source->if_match, error); /* again when it is ready */
+    if (status == KS_OK) status = ks_models_check_quota(models, load->label, load->models_max, error);
     if (status == KS_OK && models->waiting == KS_LOADS_WAIT_MAX)
         status = ks_fail(error, KS_BUDGET, "%d loads wait already", KS_LOADS_WAIT_MAX);
     if (status == KS_OK) {
@@ -104,7 +107,7 @@ ks_status ks_models_load(ks_models *models, const ks_load_source *source, ks_mod
         models->last = &load->next;
         models->waiting++;
         load->loading = true;
-        ks_model_loading(load->name, 1);
+        ks_model_loading(load->label, 1);
         pthread_cond_signal(&models->given);
     }
     pthread_mutex_unlock(&models->lock);
@@ -145,11 +148,11 @@ static bool end_load(ks_models *models, ks_model_load *load)
 
 /* --- loads ---------------------------------------------------------------------------------------------------------------- */
 
-/* Where the repository has it. */
+/* Where the repository has it, whose models all see. */
 static ks_status find_folder(const ks_models *models, ks_model_load *load, ks_error *error)
 {
     const ks_list *folders = models->options.folders;
-    for (int i = 0; folders && i < folders->count; i++) {
+    for (int i = 0; folders && !load->tenant_name[0] && i < folders->count; i++) {
         struct stat about;
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/%s", folders->item[i], load->name);
@@ -164,7 +167,7 @@ static ks_status find_folder(const ks_models *models, ks_model_load *load, ks_er
 static bool is_there(const ks_models *models, ks_model_load *load)
 {
     if (!load->from_repository || find_folder(models, load, &load->result.fault) == KS_OK) return false;
-    if (ks_model_find(load->name, strlen(load->name))) load->result.fault = (ks_error){0};
+    if (ks_model_find(load->label, strlen(load->label))) load->result.fault = (ks_error){0};
     return true;
 }
 
@@ -181,11 +184,11 @@ static void load_model(ks_models *models, ks_model_load *load)
     result->max_batch = loaded->definition->model.max_batch;
     result->bytes = loaded->bytes;
     if (result->cut.status != KS_OK)
-        KS_LOG(KS_LOG_WARN, "a smaller max_batch than the preset one", KS_TEXT("model", load->name),
+        KS_LOG(KS_LOG_WARN, "a smaller max_batch than the preset one", KS_TEXT("model", load->label),
                KS_INT("max_batch", result->max_batch), KS_TEXT("why", result->cut.text));
     if (ks_models_publish_take(models, load, loaded, &result->created, &result->fault) != KS_OK) return;
-    ks_warm_wait(models, load->name);
-    KS_LOG(KS_LOG_INFO, "model loaded", KS_TEXT("model", load->name), KS_INT("nodes", result->nodes),
+    ks_warm_wait(models, load->label);
+    KS_LOG(KS_LOG_INFO, "model loaded", KS_TEXT("model", load->label), KS_INT("nodes", result->nodes),
            KS_INT("steps", result->steps), KS_INT("bytes", result->bytes));
 }
 
@@ -194,7 +197,7 @@ static void load_one(ks_models *models, ks_model_load *load)
     if (is_there(models, load)) return;
     load_model(models, load);
     const ks_error *fault = &load->result.fault;
-    if (load->folder || fault->status == KS_OK)
+    if (load->folder || (fault->status == KS_OK && !load->tenant_name[0]))
         ks_models_note(models, load->name, fault->status == KS_OK ? NULL : fault->text);
 }
 

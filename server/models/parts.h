@@ -27,7 +27,8 @@ typedef struct ks_held_part {
 } ks_held_part;
 
 struct ks_model_load {
-    char name[KS_MODEL_NAME_MAX];
+    char name[KS_MODEL_NAME_MAX], label[KS_MODEL_LABEL_MAX];
+    uint64_t models_max;
     char tenant_name[KS_TENANT_NAME_MAX + 1], if_match[KS_ETAG_MAX + 1];
     ks_tenant tenant;
     bool only_new, has_if_match;
@@ -76,9 +77,11 @@ struct ks_models {
 /* --- table.c, for loader.c, which calls it --- */
 
 void ks_loaded_free(ks_loaded **loaded);
-/* With the lock: whether a load of that name could be, as things are. KS_PRECONDITION, KS_RESERVED. */
-ks_status ks_models_check(const ks_models *models, const char *name, bool only_new, const char *if_match,
+/* With the lock: whether a load of that label could be, as things are. KS_PRECONDITION, KS_RESERVED. */
+ks_status ks_models_check(const ks_models *models, const char *label, bool only_new, const char *if_match,
                           ks_error *error);
+/* Likewise, by what its tenant has already; models_max 0: as many as there are places. KS_QUOTA. */
+ks_status ks_models_check_quota(const ks_models *models, const char *label, uint64_t models_max, ks_error *error);
 /* Once: the name is no longer said to be loading on behalf of this load. */
 void ks_models_loading_ends(ks_model_load *load);
 /* The name is its own from now on; takes it, whatever comes of it. KS_PRECONDITION, KS_QUOTA, KS_RESERVED. */
@@ -90,8 +93,8 @@ ks_status ks_models_publish_take(ks_models *models, ks_model_load *load, ks_load
 /* With the lock. It is current from now on; it is it no longer, or all shards are done with it. */
 void ks_warm_begin(ks_models *models, ks_loaded *loaded);
 void ks_warm_end(ks_models *models, ks_loaded *loaded);
-/* Until each shard has made what the model of that name wants, or the time is over. */
-void ks_warm_wait(ks_models *models, const char *name);
+/* Until each shard has made what the model of that label wants, or the time is over. */
+void ks_warm_wait(ks_models *models, const char *label);
 /* Once a turn of each shard. true: there is more to be done. */
 bool ks_warm_turn(ks_models *models, int shard, ks_engine *engine);
 

@@ -58,16 +58,34 @@ static ks_status check_match(const ks_loaded *now, const char *name, const char 
 }
 
 /* With the lock: the place of a name that has one; -1: none has it, -2: it is no model's to load. */
-static int place_of(const char *name)
+static int place_of(const char *label)
 {
-    if (is_document(name)) return -2;
-    return ks_model_is_known(name, strlen(name)) ? ks_model_place(name) : -1;
+    const char *const name = ks_model_bare(label);
+    const ks_model *open = ks_model_find(name, strlen(name));
+    if (is_document(name) || (open && !ks_model_is_loadable(open->index))) return -2;
+    return ks_model_is_known(label, strlen(label)) ? ks_model_place(label) : -1;
 }
 
-ks_status ks_models_check(const ks_models *models, const char *name, bool only_new, const char *if_match,
+ks_status ks_models_check_quota(const ks_models *models, const char *label, uint64_t models_max, ks_error *error)
+{
+    char tenant[KS_MODEL_LABEL_MAX];
+    uint64_t has = 0;
+    const int own = place_of(label), length = (int)(ks_model_bare(label) - label);
+    if (models_max == 0 || length == 0 || (own >= 0 && models->current[own])) return KS_OK;
+    snprintf(tenant, sizeof tenant, "%.*s", length - 1, label);
+    for (int i = 0; i < ks_model_count(); i++)
+        has += models->current[i] && ks_model_is_of(ks_model_at(i)->label, tenant);
+    if (has < models_max) return KS_OK;
+    return ks_fail(error, KS_QUOTA,
+                   "model '%s' is one more than the %" PRIu64 " that its tenant may have: unload one first",
+                   ks_model_bare(label), models_max);
+}
+
+ks_status ks_models_check(const ks_models *models, const char *label, bool only_new, const char *if_match,
                           ks_error *error)
 {
-    const int index = place_of(name);
+    const char *const name = ks_model_bare(label);
+    const int index = place_of(label);
     if (index == -2) return reserved(name, error);
     const ks_loaded *now = index < 0 ? NULL : models->current[index];
     if (only_new && now) return ks_fail(error, KS_PRECONDITION, "model '%s' is loaded already: If-None-Match: *", name);
@@ -76,24 +94,27 @@ ks_status ks_models_check(const ks_models *models, const char *name, bool only_n
 
 ks_status ks_models_may_load(ks_models *models, const ks_load_source *source, ks_error *error)
 {
+    char label[KS_MODEL_LABEL_MAX];
+    ks_model_label(source->tenant->name, source->name, label);
     pthread_mutex_lock(&models->lock);
-    const ks_status status = ks_models_check(models, source->name, source->only_new, source->if_match, error);
+    ks_status status = ks_models_check(models, label, source->only_new, source->if_match, error);
+    if (status == KS_OK) status = ks_models_check_quota(models, label, source->models_max, error);
     pthread_mutex_unlock(&models->lock);
     return status;
 }
 
 /* With the lock. */
-static ks_status make_place(const char *name, int *index, ks_error *error)
+static ks_status make_place(const char *label, int *index, ks_error *error)
 {
-    *index = ks_model_place(name);
+    *index = ks_model_place(label);
     if (*index >= 0) return KS_OK;
-    return ks_fail(error, KS_QUOTA, "model '%s' is one name more than the %d that this process has places for", name,
-                   (int)KS_MODELS_MAX);
+    return ks_fail(error, KS_QUOTA, "model '%s' is one name more than the %d that this process has places for",
+                   ks_model_bare(label), (int)KS_MODELS_MAX);
 }
 
 void ks_models_loading_ends(ks_model_load *load)
 {
-    if (load->loading) ks_model_loading(load->name, -1);
+    if (load->loading) ks_model_loading(load->label, -1);
     load->loading = false;
 }
 
@@ -103,11 +124,13 @@ ks_status ks_models_publish_take(ks_models *models, ks_model_load *load, ks_load
     int index = 0;
     pthread_mutex_lock(&models->lock);
     ks_status status =
-        ks_models_check(models, load->name, load->only_new, load->has_if_match ? load->if_match : NULL, error);
-    if (status == KS_OK) status = make_place(load->name, &index, error);
+        ks_models_check(models, load->label, load->only_new, load->has_if_match ? load->if_match : NULL, error);
+    if (status == KS_OK) status = ks_models_check_quota(models, load->label, load->models_max, error);
+    if (status == KS_OK) status = make_place(load->label, &index, error);
     if (status == KS_OK) {
         ks_model *model = &loaded->definition->model;
         model->index = index;
+        memcpy(model->label, load->label, sizeof model->label);
         model->uses = loaded->uses;
         model->etag = loaded->etag;
         *created = models->current[index] == NULL;
@@ -122,11 +145,12 @@ ks_status ks_models_publish_take(ks_models *models, ks_model_load *load, ks_load
     return status;
 }
 
-ks_status ks_models_unload(ks_models *models, const char *name, const char *if_match, ks_error *error)
+ks_status ks_models_unload(ks_models *models, const char *label, const char *if_match, ks_error *error)
 {
+    const char *const name = ks_model_bare(label);
     ks_status status = KS_OK;
     pthread_mutex_lock(&models->lock);
-    const int index = place_of(name);
+    const int index = place_of(label);
     if (index == -2)
         status = reserved(name, error);
     else if (index < 0 || !models->current[index])

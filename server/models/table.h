@@ -44,7 +44,8 @@ typedef struct ks_load_file {
 
 /* What a load asks for. Strings need not outlive ks_models_load. */
 typedef struct ks_load_source {
-    const ks_tenant *tenant; /* whose resident tensors the document names */
+    const ks_tenant *tenant; /* whose model it is, and whose resident tensors the document names; name "": of all */
+    uint64_t models_max;     /* that the tenant may have; 0: any number */
     const char *name;        /* checked by ks_model_name_check */
     const char *text;        /* NULL: of the files, or of the folder */
     size_t length;
@@ -74,15 +75,16 @@ typedef struct ks_load_result {
     uint64_t bytes; /* of initializers */
 } ks_load_result;
 
-/* Whether the load could be, as things are, by its name and conditions alone. KS_RESERVED: the name is an operation's. KS_PRECONDITION. */
+/* Whether the load could be, as things are, by its name and conditions alone. KS_RESERVED: the name is an operation's. KS_PRECONDITION,
+ * KS_QUOTA. */
 ks_status ks_models_may_load(ks_models *models, const ks_load_source *source, ks_error *error);
 /* The same, and KS_BUDGET: as many loads wait as can. KS_MEMORY. */
 ks_status ks_models_load(ks_models *models, const ks_load_source *source, ks_model_load **out, ks_error *error);
 const ks_load_result *ks_model_load_result(const ks_model_load *load); /* NULL: not done yet */
 void ks_model_load_leave(ks_models *models, ks_model_load **load);     /* one that is not done goes on by itself */
 
-/* KS_RESERVED, KS_MODEL (nothing is loaded by that name), KS_PRECONDITION. */
-ks_status ks_models_unload(ks_models *models, const char *name, const char *if_match, ks_error *error);
+/* Of that label (base/model.h). KS_RESERVED, KS_MODEL (nothing is loaded by that name), KS_PRECONDITION. */
+ks_status ks_models_unload(ks_models *models, const char *label, const char *if_match, ks_error *error);
 
 /* Why a model of the repository is not loaded; NULL: it is, or is none of it. Names of operations have none. */
 enum { KS_MODEL_NOTE_MAX = 256 };

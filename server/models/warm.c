@@ -28,13 +28,13 @@ void ks_warm_end(ks_models *models, ks_loaded *loaded)
     pthread_cond_broadcast(&models->warmed);
 }
 
-void ks_warm_wait(ks_models *models, const char *name)
+void ks_warm_wait(ks_models *models, const char *label)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += WAIT_NS / 1000000000;
     pthread_mutex_lock(&models->lock);
-    const int index = ks_model_place(name);
+    const int index = ks_model_place(label);
     ks_loaded *const loaded = index < 0 ? NULL : models->current[index];
     while (loaded && models->current[index] == loaded && loaded->cold && !models->stop)
         if (pthread_cond_timedwait(&models->warmed, &models->lock, &until) != 0) break;

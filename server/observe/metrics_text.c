@@ -55,7 +55,7 @@ static void histogram(ks_sheet *sheet, const ks_metrics *metrics, size_t offset,
 
 static const char *model_name(int model)
 {
-    return model < ks_model_count() ? ks_model_at(model)->name : "unknown";
+    return model < ks_model_count() ? ks_model_at(model)->series : "unknown";
 }
 
 /* model = 0 .. ks_model_count(): its place in the cells, the last one for unknown models */

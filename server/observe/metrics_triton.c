@@ -24,7 +24,7 @@ static void write_models(ks_sheet *sheet, const ks_metrics *metrics)
     for (int f = 0; f < NV_INFERENCE; f++) {
         ks_sheet_begin(sheet, F_nv_success + f);
         for (int i = 0; i < models; i++) {
-            ks_sheet_label(sheet, 0, "model", ks_model_at(i)->name);
+            ks_sheet_label(sheet, 0, "model", ks_model_at(i)->series);
             ks_sheet_label(sheet, 1, "version", "1");
             ks_sheet_sample(sheet, figure(&stats[i], f));
         }

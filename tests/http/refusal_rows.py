@@ -755,7 +755,7 @@ OTHER_ROWS = [
         Row("log settings without the right, no body", as_user("POST", "/v2/logging"), 403, "auth", STAYS),
         Row("trace settings without the right", as_user("POST", "/v2/trace/setting"), 403, "auth", STAYS),
         Row("a model's trace settings without the right", as_user("POST", "/v2/models/softmax/trace/setting"), 403, "auth", STAYS),
-        Row("loading without the right", as_user("POST", "/v2/repository/models/softmax/load"), 403, "auth", STAYS, "no right 'operator'"),
+        Row("loading without the right", as_user("POST", "/v2/repository/models/softmax/load"), 403, "auth", STAYS, "no right 'models'"),
         Row("unloading without the right", as_user("POST", "/v2/repository/models/softmax/unload"), 403, "auth", STAYS),
     ] + [
         Row("shared memory without the right: " + path, as_user("POST", "/v2/%ssharedmemory/%s" % (kind, path), b"{}"), 403, "auth", STAYS)

@@ -247,7 +247,7 @@ void ks_board_phases(const ks_slow *slow, int64_t ns[KS_BOARD_PHASES])
 const char *ks_board_model(const ks_slow *slow)
 {
     const int index = (int)slow->request.model;
-    return index < ks_model_count() ? ks_model_at(index)->name : "unknown";
+    return index < ks_model_count() ? ks_model_at(index)->label : "unknown";
 }
 
 void ks_board_time(int64_t wall_ms, char out[32])

@@ -153,7 +153,8 @@ static void put_model(const ks_model *model, const ks_model_times *times, ks_tex
 {
     const double requests = (double)times->requests;
     uint64_t sum_ns = 0;
-    ks_text_printf(out, "\n{\"model\":\"%s\",\"requests_10s\":%" PRIu64 ",\"mean_us\":{", model->name, times->requests);
+    ks_text_printf(out, "\n{\"model\":\"%s\",\"requests_10s\":%" PRIu64 ",\"mean_us\":{", model->label,
+                   times->requests);
     for (int p = 0; p < KS_BOARD_PHASES; p++) {
         ks_text_printf(out, "\"%s\":%.3f,", ks_phase_name((ks_phase)p), (double)times->phase_ns[p] / requests / 1e3);
         sum_ns += times->phase_ns[p];

@@ -297,7 +297,7 @@ static void write_phases(ks_board *board, ks_text *out)
         if (times.requests == 0) continue;
         const double requests = (double)times.requests;
         uint64_t sum_ns = 0;
-        put_row(out, ks_model_at(i)->name);
+        put_row(out, ks_model_at(i)->label);
         CELL(out, put_count, (int64_t)times.requests);
         for (int p = 0; p < KS_BOARD_PHASES; p++) {
             CELL(out, put_time, (double)times.phase_ns[p] / requests);

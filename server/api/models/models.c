@@ -25,7 +25,8 @@ struct ks_model_call {
     ks_error fault;
     ks_tensor_words words; /* its conditions */
     ks_tenant tenant;
-    char tenant_name[KS_TENANT_NAME_MAX + 1], name[KS_ROUTE_NAME_MAX + 1];
+    char tenant_name[KS_TENANT_NAME_MAX + 1], name[KS_ROUTE_NAME_MAX + 1], label[KS_MODEL_LABEL_MAX];
+    uint64_t models_max;
     uint64_t json_max;
     bool has_repository, loads_none; /* the modes of --model-control-mode in which the protocol loads nothing */
     ks_budget *budget;
@@ -44,13 +45,21 @@ enum { ANSWER_MAX = 2 * KS_DEFINITION_BYTES_MAX };
 
 /* --- begin ------------------------------------------------------------------------------------------------------------ */
 
-/* Initializers are resident tensors of the token's. */
-static void read_tenant(ks_model_call *call)
+/* The model is the token's, as are resident tensors that it names. */
+static ks_status read_tenant(ks_model_call *call)
 {
     const ks_token *token = call->ask.head->bearer;
     snprintf(call->tenant_name, sizeof call->tenant_name, "%s", token ? token->tenant : "");
     call->tenant =
         (ks_tenant){.name = call->tenant_name, .is_operator = (call->ask.head->rights & KS_RIGHT_OPERATOR) != 0};
+    ks_model_label(call->tenant_name, call->name, call->label);
+    if (!token || call->tenant.is_operator) return KS_OK;
+    call->tenant.bytes = token->bytes;
+    call->tenant.tensors = token->tensors;
+    call->models_max = token->models;
+    if (token->tenant[0]) return KS_OK;
+    return ks_fail(&call->fault, KS_FORBIDDEN,
+                   "models of a token without a tenant are all tenants': it needs the right operator");
 }
 
 static ks_status check_query(ks_model_call *call)
@@ -67,6 +76,7 @@ static ks_status check_query(ks_model_call *call)
 static ks_load_source source_of(const ks_model_call *call)
 {
     return (ks_load_source){.tenant = &call->tenant,
+                            .models_max = call->models_max,
                             .name = call->name,
                             .only_new = call->words.only_new,
                             .if_match = call->words.has_if_match ? call->words.if_match : NULL,
@@ -120,6 +130,7 @@ static ks_status begin_repository(ks_model_call *call)
     const ks_head *head = call->ask.head;
     ks_status status = ks_route_name(call->ask.route, call->name, &call->fault);
     if (status == KS_OK) status = ks_model_name_check(call->name, strlen(call->name), &call->fault);
+    if (status == KS_OK) status = read_tenant(call);
     if (status != KS_OK) return status;
     if (call->loads_none)
         return ks_fail(&call->fault, KS_UNAVAILABLE,
@@ -130,7 +141,6 @@ static ks_status begin_repository(ks_model_call *call)
                        "a request of %" PRId64 " bytes of JSON exceeds the maximum allowed size of %" PRIu64
                        " bytes: raise --max-json, or PUT a file of the model",
                        head->content_length, call->json_max);
-    read_tenant(call);
     return ks_load_body_begin(call->budget, call->json_max, &call->body, &call->fault);
 }
 
@@ -142,8 +152,8 @@ static ks_status begin(ks_model_call *call)
     if (status == KS_OK) status = ks_model_name_check(call->name, strlen(call->name), &call->fault);
     if (status == KS_OK) status = check_query(call);
     if (status == KS_OK) status = ks_conditions_read(call->ask.head, &call->words, &call->fault);
+    if (status == KS_OK) status = read_tenant(call);
     if (status != KS_OK) return status;
-    read_tenant(call);
     return call->ask.method == KS_METHOD_PUT ? begin_put(call) : KS_OK;
 }
 
@@ -262,7 +272,7 @@ static void load_again(ks_model_call *call, ks_load_source *source)
         ks_models_load(call->models, source, &call->load, &call->fault);
         return;
     }
-    if (ks_model_find(call->name, strlen(call->name))) return;
+    if (ks_model_find(call->label, strlen(call->label))) return;
     ks_fail(&call->fault, KS_MODEL, "failed to load '%s', failed to poll from model repository", call->name);
 }
 
@@ -390,7 +400,7 @@ static ks_status respond_put(ks_model_call *call, ks_tensor_answer *out)
 /* Empty, as the protocol has it. */
 static ks_status respond_repository(ks_model_call *call)
 {
-    if (call->ask.route->id == KS_ROUTE_UNLOAD) return ks_models_unload(call->models, call->name, NULL, &call->fault);
+    if (call->ask.route->id == KS_ROUTE_UNLOAD) return ks_models_unload(call->models, call->label, NULL, &call->fault);
     const ks_load_result *result = call->load ? ks_model_load_result(call->load) : NULL;
     if (result) call->fault = result->fault;
     return call->fault.status;
@@ -400,7 +410,7 @@ static ks_status respond_delete(ks_model_call *call, ks_tensor_answer *out)
 {
     out->code = 204;
     if (call->words.only_new) return ks_fail(&call->fault, KS_FIELD, "If-None-Match says nothing of a DELETE");
-    return ks_models_unload(call->models, call->name, call->words.has_if_match ? call->words.if_match : NULL,
+    return ks_models_unload(call->models, call->label, call->words.has_if_match ? call->words.if_match : NULL,
                             &call->fault);
 }
 

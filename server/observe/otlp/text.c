@@ -136,7 +136,7 @@ static void put_request(ks_text *out, const ks_span *span, int64_t wall_ns)
     put_text(out, "http.route", "/v2/models/{model}/infer");
     put_number(out, "http.response.status_code", (uint64_t)ks_status_http(status));
     if (status != KS_OK) put_text(out, "error.type", ks_status_code(status));
-    put_text(out, "kernserve.model", index < ks_model_count() ? ks_model_at(index)->name : "unknown");
+    put_text(out, "kernserve.model", index < ks_model_count() ? ks_model_at(index)->label : "unknown");
     put_text(out, "kernserve.request_id", span->request_id);
     put_number(out, "kernserve.in_bytes", span->in_bytes);
     put_number(out, "http.response.body.size", span->out_bytes);

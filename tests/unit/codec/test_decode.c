@@ -1082,7 +1082,7 @@ static void documents_are_the_protocols_examples(void **state)
                                   .compute_input_ns = 200000,
                                   .compute_infer_ns = 300000,
                                   .compute_output_ns = 180000};
-    ks_document_stats(&text, &softmax, &stats, 1);
+    ks_document_stats(&text, &softmax, &stats, 1, "");
     check_text(&text, "{\"model_stats\":[{\"name\":\"softmax\",\"version\":\"1\",\"last_inference\":1760000000000,"
                       "\"inference_count\":12,"
                       "\"execution_count\":12,\"inference_stats\":{\"success\":{\"count\":12,\"ns\":900000},\"fail\":{"

@@ -265,14 +265,15 @@ static void rights_of_routes(void **state)
     ks_route_row row;
     for (int i = 0; ks_route_at(i, &row); i++) {
         const bool infers = row.id == KS_ROUTE_INFER, lists = row.id == KS_ROUTE_REPOSITORY;
-        const unsigned right = infers ? KS_RIGHT_INFER : lists ? 0u : KS_RIGHT_OPERATOR;
+        const bool loads = row.id == KS_ROUTE_LOAD || row.id == KS_ROUTE_UNLOAD;
+        const unsigned right = infers ? KS_RIGHT_INFER : lists ? 0u : loads ? KS_RIGHT_MODELS : KS_RIGHT_OPERATOR;
         if (row.works && row.right != right) fail_msg("%s", row.path);
     }
     ks_route route;
     ks_error error;
-    assert_int_equal(ks_route_find("GET", "/v2/logging", false, &route, &error), KS_OK);
+    assert_int_equal(ks_route_find("GET", "/v2/logging", false, "", &route, &error), KS_OK);
     assert_int_equal(route.right, 0);
-    assert_int_equal(ks_route_find("POST", "/v2/logging", false, &route, &error), KS_OK);
+    assert_int_equal(ks_route_find("POST", "/v2/logging", false, "", &route, &error), KS_OK);
     assert_int_equal(route.right, KS_RIGHT_OPERATOR);
 }
 
@@ -381,7 +382,7 @@ static void route_table(void **state)
     for (size_t i = 0; i < COUNT(route_rows); i++) {
         ks_error error = {0};
         ks_route route;
-        ks_status status = ks_route_find(route_rows[i].method, route_rows[i].target, false, &route, &error);
+        ks_status status = ks_route_find(route_rows[i].method, route_rows[i].target, false, "", &route, &error);
         const char *said = status == KS_METHOD ? route.allow : error.text;
         if (status != route_rows[i].status || route.id != route_rows[i].id || strcmp(said, route_rows[i].said) != 0)
             fail_msg("%s %s: got %s, route %d, %s", route_rows[i].method, route_rows[i].target, ks_status_name(status),
@@ -398,10 +399,10 @@ static void admin_routes(void **state)
     ks_route route;
     (void)state;
     for (size_t i = 0; i < COUNT(there); i++)
-        assert_int_equal(ks_route_find("GET", there[i], true, &route, &error), KS_OK);
+        assert_int_equal(ks_route_find("GET", there[i], true, "", &route, &error), KS_OK);
     for (size_t i = 0; i < COUNT(elsewhere); i++)
-        assert_int_equal(ks_route_find("GET", elsewhere[i], true, &route, &error), KS_PATH);
-    assert_int_equal(ks_route_find("POST", "/v2/models/softmax/infer", true, &route, &error), KS_PATH);
+        assert_int_equal(ks_route_find("GET", elsewhere[i], true, "", &route, &error), KS_PATH);
+    assert_int_equal(ks_route_find("POST", "/v2/models/softmax/infer", true, "", &route, &error), KS_PATH);
 }
 
 static void route_query(void **state)
@@ -409,13 +410,14 @@ static void route_query(void **state)
     ks_error error;
     ks_route route;
     (void)state;
-    assert_int_equal(ks_route_find("POST", "/v2/models/softmax/infer?shape=1,2&x=%20?", false, &route, &error), KS_OK);
+    assert_int_equal(ks_route_find("POST", "/v2/models/softmax/infer?shape=1,2&x=%20?", false, "", &route, &error),
+                     KS_OK);
     assert_string_equal(route.query, "shape=1,2&x=%20?");
     assert_string_equal(route.model->name, "softmax");
-    assert_int_equal(ks_route_find("GET", "/v2/health/live", false, &route, &error), KS_OK);
+    assert_int_equal(ks_route_find("GET", "/v2/health/live", false, "", &route, &error), KS_OK);
     assert_string_equal(route.query, "");
     assert_true(route.open && route.authorized);
-    assert_int_equal(ks_route_find("GET", "/metrics", false, &route, &error), KS_OK);
+    assert_int_equal(ks_route_find("GET", "/metrics", false, "", &route, &error), KS_OK);
     assert_true(route.open && !route.authorized);
 }
 
