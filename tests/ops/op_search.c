@@ -58,8 +58,9 @@ typedef struct score {
     double value, bound; /* bound: what it may differ by */
 } score;
 
-/* One row's score; products of squares are what cosine and distances of 16 bits may be made of. */
-static score score_of(const work *w, int64_t query, int64_t row)
+/* One row's score; products of squares are what cosine and distances of 16 bits may be made of. cuts: tensor cores, which cut what does
+ * not fit into a sum, 16 terms at a time: of terms with one sign that adds up, as in op_matmul. */
+static score score_of(const work *w, int64_t query, int64_t row, bool cuts)
 {
     const ks_search_shape s = ks_search_shape_of(&w->spec);
     long double products = 0, absolute = 0, distance = 0, x2 = 0, y2 = 0;
@@ -73,7 +74,8 @@ static score score_of(const work *w, int64_t query, int64_t row)
         y2 += y * y;
     }
     const double bias = s.biased ? (double)((const float *)w->in[KS_SEARCH_BIAS])[row] : 0;
-    const double unit = 0x1p-24, growth = 8 + 2 * sqrt((double)s.depth), norms = (double)sqrtl(x2 * y2);
+    const double unit = 0x1p-24, depth = (double)s.depth, norms = (double)sqrtl(x2 * y2);
+    const double growth = 8 + (cuts ? 4 * sqrt(depth) + depth / 8 : 2 * sqrt(depth));
     score r = {.value = (double)products, .bound = growth * unit * (double)absolute + 0x1p-126};
     if (s.metric == KS_SEARCH_L2)
         r = (score){(double)distance, growth * unit * (double)(x2 + y2 + 2 * absolute) + 0x1p-126};
@@ -103,7 +105,7 @@ static void check_query(const work *w, const unsigned char *out, const char *who
     const ks_search_shape s = ks_search_shape_of(spec);
     const float *scores = (const float *)(const void *)(out + spec->out[0].offset) + query * s.k;
     const int64_t *indices = (const int64_t *)(const void *)(out + spec->out[1].offset) + query * s.k;
-    const bool smallest = s.metric == KS_SEARCH_L2;
+    const bool smallest = s.metric == KS_SEARCH_L2, cuts = s.dtype != KS_FP32 && strcmp(who, "cuda") == 0;
     const uint8_t *mask = w->in[KS_SEARCH_MASK];
     uint8_t *taken = calloc((size_t)s.rows, 1);
     int64_t part = 0;
@@ -116,7 +118,7 @@ static void check_query(const work *w, const unsigned char *out, const char *who
             right = indices[j] == -1 && (double)scores[j] == (smallest ? (double)INFINITY : -(double)INFINITY);
         } else {
             right = indices[j] >= 0 && indices[j] < s.rows && !taken[indices[j]] && (!mask || mask[indices[j]]);
-            const score want = right ? score_of(w, query, indices[j]) : (score){0, 0};
+            const score want = right ? score_of(w, query, indices[j], cuts) : (score){0, 0};
             right = right && is_near((double)scores[j], &want) && !(scores[j] == 0 && signbit(scores[j]));
             if (right && j > 0)
                 right =
@@ -132,7 +134,7 @@ static void check_query(const work *w, const unsigned char *out, const char *who
     }
     for (int64_t r = 0; r < s.rows; r++) { /* none left out that is better than the last one */
         if (taken[r] || (mask && !mask[r])) continue;
-        const score other = score_of(w, query, r);
+        const score other = score_of(w, query, r, cuts);
         const double last = (double)scores[s.k - 1], gap = smallest ? last - other.value : other.value - last;
         if (isnan(other.value) || (!isnan(last) && !(gap > 2 * other.bound + 0x1p-22 * fabs(last)))) continue;
         describe(spec, who);
