@@ -111,6 +111,16 @@ static inline int __any_sync(uint32_t, int mine)
     for (int distance = 1; distance < 32; distance *= 2) mine |= __shfl_xor_sync(~0u, mine, distance);
     return mine;
 }
+static inline uint32_t __ballot_sync(uint32_t, int mine)
+{
+    uint32_t lanes = (uint32_t)(mine != 0) << threadIdx.x % 32;
+    for (int distance = 1; distance < 32; distance *= 2) lanes |= __shfl_xor_sync(~0u, lanes, distance);
+    return lanes;
+}
+static inline int __popc(uint32_t word)
+{
+    return __builtin_popcount(word);
+}
 template <class T>
 static inline T atomicAdd(T *at, T value)
 {

@@ -302,6 +302,26 @@ static void each_kernel(void **state)
     }
 }
 
+/* Parts of several rounds of rows, which leave each other thresholds. The bias decides: all but one of the best rows come first, `heap` of
+ * them in a part of the emulated chip's SHARING, and the last one far behind, where a threshold that promises too much would pass over it. */
+static void parts_that_share(void **state)
+{
+    (void)state;
+    enum { SHARING = 6, PART = 1501, FIRST = 256 };
+    static const int ks[] = {1, 2, 3, 10, 40, 100};
+    for (size_t n = 0; n < sizeof ks / sizeof *ks; n++) {
+        const int k = ks[n], heap = (4 * k + 3 * SHARING - 1) / (3 * SHARING);
+        ks_spec spec = spec_of(n % 2 ? KS_FP32 : KS_FP16, 1 + values_below(9), SHARING * PART, 8, k);
+        give(&spec, KS_SEARCH_BIAS);
+        work w = make(&spec, VALUES_UNIFORM);
+        float *const bias = w.in[KS_SEARCH_BIAS];
+        for (int r = 0; r < SHARING * PART; r++) bias[r] = r % PART < FIRST ? 0 : 100 + (float)values_below(100);
+        for (int i = 0; i + 1 < k; i++) bias[i / heap * PART + i % heap] = 1000 + (float)i;
+        try_work(&w, INT64_MAX);
+        drop(&w);
+    }
+}
+
 /* Matrices of the whole chip, on a GPU alone. */
 static void the_whole_chip(void **state)
 {
@@ -479,6 +499,7 @@ int main(void)
         cmocka_unit_test(random_shapes_and_parameters),
         cmocka_unit_test(borders),
         cmocka_unit_test(each_kernel),
+        cmocka_unit_test(parts_that_share),
         cmocka_unit_test(the_whole_chip),
         cmocka_unit_test(planted_duplicates),
         cmocka_unit_test(few_and_broken_rows),

@@ -17,7 +17,8 @@ enum {
     SEARCH_STAGE = SEARCH_ROWS * SEARCH_CHUNK,
     SEARCH_PAD = 16, /* bytes behind a query in shared memory: neighbours lie in other banks */
     SEARCH_MERGE_THREADS = 256,
-    SEARCH_MERGE_SLACK = 1024 /* items kept before they are pruned, where k is small */
+    SEARCH_MERGE_SLACK = 1024, /* items kept before they are pruned, where k is small */
+    SEARCH_SHARING_PARTS = 256 /* at most, that share thresholds */
 };
 
 /* By value to each kernel. Offsets are bytes from a job's sides. */
@@ -30,6 +31,7 @@ struct search_shape {
     int32_t chunks;       /* of a row */
     int32_t places;       /* items of a query in a CTA */
     int32_t k;
+    int32_t own_rank, shared_rank; /* search_share; 0: parts share nothing */
     ks_search_metric metric;
     bool biased, masked, aligned; /* aligned: rows start on 16 bytes, and hold zeros to the next of them */
 };

@@ -22,6 +22,8 @@ __global__ void __launch_bounds__(SEARCH_MERGE_THREADS, 2)
         for (uint32_t i = count + threadIdx.x; i < (uint32_t)s.k; i += blockDim.x) items[i] = 0;
         __syncthreads();
         topk_order(state, items, (uint32_t)s.k);
+        if (s.shared_rank)
+            for (int i = threadIdx.x; i < s.parts; i += blockDim.x) ks_counters(site)[query * s.parts + i] = 0;
         for (int j = threadIdx.x; j < s.k; j += blockDim.x) {
             const uint64_t item = items[j];
             const float score = item ? search_score(item) : -INFINITY;

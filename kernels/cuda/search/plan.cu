@@ -12,7 +12,8 @@ enum {
     STATIC_BYTES = 4 << 10, /* of shared memory, at least what a kernel has besides */
     PLACES_LEAST = 32,      /* items of a query */
     PLACES_SPARE = 16,      /* beyond k, at least */
-    PLACES_GOOD = 128       /* where there is room: fewer rounds of the first rows */
+    PLACES_GOOD = 128,      /* where there is room: fewer rounds of the first rows */
+    SHARING_LEAST = 4       /* parts */
 };
 
 static int64_t over(int64_t value, int64_t by)
@@ -105,6 +106,21 @@ static void choose_parts(const search_problem &p, search_algorithm *c)
     c->grid = most(1, least(groups * c->parts, p.chip->sms));
 }
 
+/* Words in which parts leave keys; 0: they share nothing. */
+static int64_t sharing_words(const ks_search_shape &s, const search_algorithm &c)
+{
+    const int64_t words = s.queries * c.parts;
+    return c.parts >= SHARING_LEAST && c.parts <= SEARCH_SHARING_PARTS && words <= KS_COUNTERS_MAX ? words : 0;
+}
+
+/* Three of four parts decide: some come late. */
+static void choose_ranks(const ks_search_shape &s, const search_algorithm &c, search_shape *to)
+{
+    if (sharing_words(s, c) == 0) return;
+    to->own_rank = (int32_t)over(4 * (int64_t)s.k, 3 * (int64_t)c.parts);
+    to->shared_rank = (int32_t)over(s.k, to->own_rank);
+}
+
 search_launch search_launch_of(const ks_spec *spec, const search_algorithm &c)
 {
     const ks_search_shape given = ks_search_shape_of(spec);
@@ -130,6 +146,7 @@ search_launch search_launch_of(const ks_spec *spec, const search_algorithm &c)
     go.s.places = c.places;
     go.s.k = given.k;
     go.s.metric = given.metric;
+    choose_ranks(given, c, &go.s);
     go.s.biased = given.biased;
     go.s.masked = given.masked;
     go.s.aligned = given.pitch % vector == 0 && (given.depth % vector == 0 || given.pitch > given.depth);
@@ -179,7 +196,7 @@ ks_status search_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *ou
                        (long long)shape.depth, shape.k);
     out->once = false;
     out->workspace_bytes = workspace_of(p, c);
-    out->counters = 0;
+    out->counters = (size_t)sharing_words(p.s, c);
     out->batch_max = 1;
     name_kernel(p, c, &out->kernel_info);
     memcpy(out->algorithm, &c, sizeof c);
@@ -195,8 +212,9 @@ ks_status search_join(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *ou
     for (shape.queries = 1; status == KS_OK && shape.queries < queries; shape.queries *= 2) {
         search_problem p;
         search_algorithm c;
-        if (choose(chip, shape, &p, &c) && workspace_of(p, c) > out->workspace_bytes)
-            out->workspace_bytes = workspace_of(p, c);
+        if (!choose(chip, shape, &p, &c)) continue;
+        if (workspace_of(p, c) > out->workspace_bytes) out->workspace_bytes = workspace_of(p, c);
+        if ((size_t)sharing_words(shape, c) > out->counters) out->counters = (size_t)sharing_words(shape, c);
     }
     return status;
 }

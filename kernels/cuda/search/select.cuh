@@ -1,7 +1,10 @@
 /* The best k of each query's scores by a CTA: what exceeds the query's threshold comes into its places in shared memory; when these are
  * full, all but the best k are dropped, and the worst of them is the new threshold. Of rows in random order some k ln(n / k) come in.
  *
- * Order    which thread comes first changes no answer: items differ, and what is dropped is behind k others. */
+ * Sharing  k of a part are many more than it has of the k best. So each part leaves the key of its own_rank-th best in a counter, where all
+ *          read it: shared_rank of them that reach a key are k items, own_rank * shared_rank >= k, and what is below that key is dropped.
+ * Order    which thread comes first, and what others have left when, changes no answer: items differ, and what is dropped is behind k
+ *          others. */
 #ifndef KS_SEARCH_SELECT_CUH
 #define KS_SEARCH_SELECT_CUH
 
@@ -61,6 +64,48 @@ __device__ __forceinline__ void search_drop_all(const search_shape &s, search_st
             const bool full = state.count[q] >= least;
             __syncthreads();
             if (full) search_drop(s, state, items + (int64_t)q * s.places, q, threadIdx.x, blockDim.x);
+        }
+    }
+    __syncthreads();
+}
+
+/* Of the keys, the one that so many reach, by a warp; 0: fewer have a key. */
+__device__ __forceinline__ uint32_t search_reached(const uint32_t *keys, int count, int by)
+{
+    constexpr int EACH = (int)SEARCH_SHARING_PARTS / KS_WARP;
+    uint32_t key[EACH], reached = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int at = i * KS_WARP + (int)threadIdx.x % KS_WARP;
+        key[i] = at < count ? *(const volatile uint32_t *)(keys + at) : 0;
+    }
+#pragma unroll 1
+    for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
+        int found = 0;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (i * KS_WARP < count) found += __popc(__ballot_sync(0xFFFFFFFFu, key[i] >= (reached | bit)));
+        if (found >= by) reached |= bit;
+    }
+    return reached;
+}
+
+/* Leaves what the part knows of each query, and takes what all parts have left. keys: of the group, s.parts of each query. The CTA, which is
+ * synchronised before and after. */
+__device__ __forceinline__ void search_share(const search_shape &s, search_state &state, uint64_t *items, int queries,
+                                             uint32_t *keys, int64_t part)
+{
+    const int warps = blockDim.x / KS_WARP, lane_id = threadIdx.x % KS_WARP;
+    search_drop_all(s, state, items, queries, (uint32_t)s.own_rank);
+    for (int q = threadIdx.x / KS_WARP; q < queries; q += warps) {
+        uint32_t *const of = keys + (int64_t)q * s.parts;
+        if (lane_id == 0 && state.count[q] >= (uint32_t)s.own_rank)
+            *(volatile uint32_t *)(of + part) = (uint32_t)(items[(int64_t)q * s.places + s.own_rank - 1] >> 32);
+        const uint32_t key = search_reached(of, s.parts, s.shared_rank);
+        const uint64_t below = ((uint64_t)key << 32) - 1;
+        if (lane_id == 0 && key && below > state.threshold[q]) {
+            state.threshold[q] = below;
+            state.least[q] = search_score((uint64_t)key << 32);
         }
     }
     __syncthreads();

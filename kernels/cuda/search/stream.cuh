@@ -101,6 +101,7 @@ __global__ void __launch_bounds__(SEARCH_THREADS_MOST, 1)
         __syncthreads();
         if (s.metric != KS_SEARCH_DOT) search_find_norms<T>(s, state, count, queries);
         __syncthreads();
+        int64_t share = tile; /* behind so many rows, then four times as many */
 #pragma unroll 1
         for (int64_t row = begin; row < end; row += tile) {
             const int64_t mine = row + warp * SEARCH_ROWS;
@@ -114,6 +115,9 @@ __global__ void __launch_bounds__(SEARCH_THREADS_MOST, 1)
                 if (!__syncthreads_or(waiting != 0)) break;
                 search_drop_all(s, state, items, count, (uint32_t)s.places);
             }
+            if (s.shared_rank == 0 || row - begin + tile != share || row + tile >= end) continue;
+            search_share(s, state, items, count, ks_counters(site) + first * s.parts, part);
+            share *= 4;
         }
         ring.finish();
         search_drop_all(s, state, items, count, (uint32_t)s.k + 1);
