@@ -311,7 +311,8 @@ static void parts_that_share(void **state)
     static const int ks[] = {1, 2, 3, 10, 40, 100};
     for (size_t n = 0; n < sizeof ks / sizeof *ks; n++) {
         const int k = ks[n], heap = (4 * k + 3 * SHARING - 1) / (3 * SHARING);
-        ks_spec spec = spec_of(n % 2 ? KS_FP32 : KS_FP16, 1 + values_below(9), SHARING * PART, 8, k);
+        const int64_t queries = k < 64 ? 64 / k + 1 : 1 + values_below(9); /* enough that it pays */
+        ks_spec spec = spec_of(n % 2 ? KS_FP32 : KS_FP16, queries, SHARING * PART, 8, k);
         give(&spec, KS_SEARCH_BIAS);
         work w = make(&spec, VALUES_UNIFORM);
         float *const bias = w.in[KS_SEARCH_BIAS];

@@ -13,7 +13,8 @@ enum {
     PLACES_LEAST = 32,      /* items of a query */
     PLACES_SPARE = 16,      /* beyond k, at least */
     PLACES_GOOD = 128,      /* where there is room: fewer rounds of the first rows */
-    SHARING_LEAST = 4       /* parts */
+    SHARING_LEAST = 4,      /* parts */
+    SHARING_ITEMS = 64      /* of a group, at least: each time parts share, their copies stand still for some us */
 };
 
 static int64_t over(int64_t value, int64_t by)
@@ -110,7 +111,8 @@ static void choose_parts(const search_problem &p, search_algorithm *c)
 static int64_t sharing_words(const ks_search_shape &s, const search_algorithm &c)
 {
     const int64_t words = s.queries * c.parts;
-    return c.parts >= SHARING_LEAST && c.parts <= SEARCH_SHARING_PARTS && words <= KS_COUNTERS_MAX ? words : 0;
+    const bool wanted = c.parts >= SHARING_LEAST && (int64_t)c.group * s.k >= SHARING_ITEMS;
+    return wanted && c.parts <= SEARCH_SHARING_PARTS && words <= KS_COUNTERS_MAX ? words : 0;
 }
 
 /* Three of four parts decide: some come late. */
