@@ -32,7 +32,7 @@ typedef struct ks_engine_options {
     ks_budget *budget;
     int lanes;
     int model_lanes; /* that chains go on, the first ones; 0: all */
-    int classes; /* slot size classes, ascending */
+    int classes;     /* slot size classes, ascending */
     struct {
         size_t side_bytes; /* of in, and of out */
         int count;

@@ -115,7 +115,8 @@ bool ks_engine_make_ready(ks_engine *engine, const ks_spec *spec)
     ks_error ignored;
     bool ready = true;
     if (engine->lost || ks_engine_plan(engine, spec, &plan, &ignored) != KS_OK) return true;
-    for (int i = 0; i < ks_engine_plan_lanes(engine, plan) && plan->graphs && !plan->large && !plan->uncapturable; i++) {
+    for (int i = 0; i < ks_engine_plan_lanes(engine, plan) && plan->graphs && !plan->large && !plan->uncapturable;
+         i++) {
         if (plan->captured[i] & 1) continue;
         ready = false;
         engine->wants += !(plan->wanted[i] & 1);
