@@ -108,9 +108,9 @@ def optional_inputs(ks):
         check([each.name for each in stored] == ["first", "second"] and np.array_equal(ks.get("second"), order), "a pair that is stored")
         for each in stored:
             each.delete()
-    rows = RANDOM.integers(-3, 4, (50, columns)).astype(np.float32)
-    scores, places = ks.search(rows[:2], rows, 3, metric="l2", mask=np.arange(50) % 3 > 0)
-    distances = np.where(np.arange(50) % 3 > 0, ((rows[:2, None] - rows) ** 2).sum(-1), np.inf)
+    matrix = RANDOM.integers(-3, 4, (50, columns)).astype(np.float32)
+    scores, places = ks.search(matrix[:2], matrix, 3, metric="l2", mask=np.arange(50) % 3 > 0)
+    distances = np.where(np.arange(50) % 3 > 0, ((matrix[:2, None] - matrix) ** 2).sum(-1), np.inf)
     order = np.argsort(distances, axis=-1, kind="stable")[:, :3]
     check(np.array_equal(places, order) and np.array_equal(scores, np.take_along_axis(distances, order, -1)), "search")
     near(ks.scan(x), np.cumsum(x.astype(np.float64), -1), np.float32)

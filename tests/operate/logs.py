@@ -90,8 +90,8 @@ def agrees(kind, answer, remote, took_us, line):
             "forwarded": None, "model": None, "token": None, "aborted": None, "tls": None, **kind.fields}
     for field, value in want.items():
         check(line.get(field) == value, kind.name, field, "is", line.get(field), "instead of", value, line)
-    # What the client measures has this process's share of the host in it: only of the slow one is that little.
-    check(kind.name != "slow" or abs(line["total_us"] - took_us) <= 0.05 * took_us + 20000, kind.name, "took", took_us, "us, its line says", line["total_us"])
+    # What the client measures has its own share of the host in it, which on a busy host is more than the request's.
+    check(kind.name != "slow" or 0.8e6 * SLOW_S <= line["total_us"] <= took_us + 20000, kind.name, "took", took_us, "us, its line says", line["total_us"])
     phases = [line[name] for name in line if name.endswith("_us") and name != "total_us"]
     if kind.route == "infer" and kind.status == 200:
         check(abs(sum(phases) - line["total_us"]) <= 0.05 * line["total_us"] + len(phases), kind.name, "phases add up to", sum(phases), "of", line["total_us"])
