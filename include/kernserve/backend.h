@@ -121,10 +121,10 @@ typedef struct ks_plan {
                     * and the rows of a launch are one product. prepare sets 0 where the device cannot: then it is a plan of the
                     * spec as it stands. A row's bits follow from the row, whatever else is in the launch. 0: none */
     ks_program *program; /* set by the engine, in front of prepare: the steps of a chain; NULL: the work of one op */
-    bool unstamped; /* set by prepare: a library's kernels, which leave no stamps; all of a launch's time is compute */
-    bool untunable; /* engine's: there is nothing to try, or trying failed */
-    ks_trials trials;  /* engine's */
-    bool uncapturable; /* engine's: capture failed; retried after uncapturable_until_ns */
+    bool unstamped;      /* set by prepare: a library's kernel or a copy at an end: no stamps, all time is compute */
+    bool untunable;      /* engine's: there is nothing to try, or trying failed */
+    ks_trials trials;    /* engine's */
+    bool uncapturable;   /* engine's: capture failed; retried after uncapturable_until_ns */
     int64_t uncapturable_until_ns;
     unsigned char algorithm[KS_ALGORITHM_BYTES];
     void *lane_state[KS_LANES_MAX];  /* this plan's graphs on each lane of the shard; the backend's, freed by forget */

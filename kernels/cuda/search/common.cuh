@@ -17,9 +17,22 @@ enum {
     SEARCH_STAGE = SEARCH_ROWS * SEARCH_CHUNK,
     SEARCH_PAD = 16, /* bytes behind a query in shared memory: neighbours lie in other banks */
     SEARCH_MERGE_THREADS = 256,
-    SEARCH_MERGE_SLACK = 1024, /* items kept before they are pruned, where k is small */
-    SEARCH_SHARING_PARTS = 256 /* at most, that share thresholds */
+    SEARCH_MERGE_SLACK = 1024,    /* items kept before they are pruned, where k is small */
+    SEARCH_SHARING_PARTS = 256,   /* at most, that share thresholds */
+    SEARCH_STATIC_BYTES = 4 << 10 /* of shared memory, at least what a kernel and the system have besides */
 };
+
+/* Of a ring whose warp multiplies with so many queries. */
+constexpr int search_stages(bool floats, int queries)
+{
+    return queries > (floats ? 4 : 16) ? 3 : 6;
+}
+
+/* Items that a merge keeps before it prunes them. */
+constexpr int search_merge_slack(int k)
+{
+    return k * 3 / 2 > SEARCH_MERGE_SLACK ? k * 3 / 2 : SEARCH_MERGE_SLACK;
+}
 
 /* By value to each kernel. Offsets are bytes from a job's sides. */
 struct search_shape {

@@ -10,7 +10,7 @@ template <int QUERIES_, ks_search_metric METRIC>
 struct search_floats {
     typedef float element;
     static constexpr int ROWS = 1, COLUMNS = QUERIES_, QUERIES = QUERIES_;
-    static constexpr int STAGES = QUERIES > 4 ? 3 : 6;
+    static constexpr int STAGES = search_stages(true, QUERIES);
     static constexpr int VECTORS = SEARCH_CHUNK / 16;
 
     float sum[QUERIES], square;

@@ -25,7 +25,7 @@ template <class T, int TILES, bool NORMS>
 struct search_halves {
     typedef T element;
     static constexpr int ROWS = 4, COLUMNS = 2 * TILES, QUERIES = 8 * TILES, BLOCKS = 2;
-    static constexpr int STAGES = TILES > 2 ? 3 : 6;
+    static constexpr int STAGES = search_stages(false, QUERIES);
     static constexpr int K = 16, STEPS = SEARCH_CHUNK / 2 / K;
 
     float sum[BLOCKS][TILES][4];

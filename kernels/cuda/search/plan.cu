@@ -9,12 +9,11 @@
 #include <string.h>
 
 enum {
-    STATIC_BYTES = 4 << 10, /* of shared memory, at least what a kernel has besides */
-    PLACES_LEAST = 32,      /* items of a query */
-    PLACES_SPARE = 16,      /* beyond k, at least */
-    PLACES_GOOD = 128,      /* where there is room: fewer rounds of the first rows */
-    SHARING_LEAST = 4,      /* parts */
-    SHARING_ITEMS = 64      /* of a group, at least: each time parts share, their copies stand still for some us */
+    PLACES_LEAST = 32, /* items of a query */
+    PLACES_SPARE = 16, /* beyond k, at least */
+    PLACES_GOOD = 128, /* where there is room: fewer rounds of the first rows */
+    SHARING_LEAST = 4, /* parts */
+    SHARING_ITEMS = 64 /* of a group, at least: each time parts share, their copies stand still for some us */
 };
 
 static int64_t over(int64_t value, int64_t by)
@@ -47,22 +46,18 @@ struct search_problem {
 
 static int64_t room_of(const search_problem &p)
 {
-    return (int64_t)p.chip->shared_optin - STATIC_BYTES;
+    return (int64_t)p.chip->shared_optin - SEARCH_STATIC_BYTES;
 }
 
 /* Queries that instances are made for, the smallest first. */
 static const int16_t floats_queries[] = {1, 4, 8, 32}, halves_queries[] = {8, 16, 32, 64};
 enum { INSTANCES = 4 };
 
-static int stages_of(const search_problem &p, int queries)
-{
-    return queries > (p.s.dtype == KS_FP32 ? 4 : 16) ? 3 : 6;
-}
-
 /* What a CTA of so many warps takes for a group. */
 static int64_t shared_bytes(const search_problem &p, const search_algorithm &c)
 {
-    const int64_t rings = (int64_t)(c.threads / KS_WARP) * stages_of(p, c.queries) * SEARCH_STAGE;
+    const int64_t rings =
+        (int64_t)(c.threads / KS_WARP) * search_stages(p.s.dtype == KS_FP32, c.queries) * SEARCH_STAGE;
     return rings + c.group * (c.places * (int64_t)sizeof(uint64_t) + search_query_bytes(p.chunks));
 }
 
@@ -178,8 +173,8 @@ static bool choose(const ks_chip *chip, const ks_search_shape &shape, search_pro
     if (p->chunks * SEARCH_CHUNK > room_of(*p) || !choose_group(*p, c)) return false;
     choose_parts(*p, c);
     c->shared_bytes = (int32_t)shared_bytes(*p, *c);
-    const int64_t slack = most(SEARCH_MERGE_SLACK, p->s.k * 3 / 2);
-    c->merge_shared_bytes = (int32_t)((slack + TOPK_CANDIDATES * (int)SEARCH_MERGE_THREADS) * (int)sizeof(uint64_t));
+    c->merge_shared_bytes =
+        (int32_t)((search_merge_slack(p->s.k) + TOPK_CANDIDATES * (int)SEARCH_MERGE_THREADS) * (int)sizeof(uint64_t));
     return true;
 }
 

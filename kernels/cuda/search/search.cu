@@ -2,9 +2,6 @@
 #include "cuda/search/merge.cuh"
 #include "cuda/search/plan.h"
 
-/* Of a stream, with what the system takes of each CTA. */
-static const int STATIC_BYTES = 4 << 10;
-
 static cudaError_t go_by_datatype(const search_launch &go)
 {
     switch (go.dtype) {
@@ -23,7 +20,7 @@ static cudaError_t merge(const search_launch &go)
     const dim3 grid((unsigned)(ctas ? ctas : 1), (unsigned)go.bucket);
     topk_shape best = {};
     best.k = go.s.k;
-    best.slack = (uint32_t)(go.s.k * 3 / 2 > SEARCH_MERGE_SLACK ? go.s.k * 3 / 2 : SEARCH_MERGE_SLACK);
+    best.slack = (uint32_t)search_merge_slack(go.s.k);
     return ks_launch(search_merge, grid, SEARCH_MERGE_THREADS, (size_t)go.c.merge_shared_bytes, false, go.stream,
                      go.site, go.s, best);
 }
@@ -47,7 +44,7 @@ static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const voi
 /* ks_cuda_setup_fn */
 static ks_status cuda_setup(ks_chip *chip, ks_error *error)
 {
-    const int bytes = (int)chip->shared_optin - STATIC_BYTES;
+    const int bytes = (int)chip->shared_optin - SEARCH_STATIC_BYTES;
     cudaError_t status = search_allow_fp32(bytes);
     if (status == cudaSuccess) status = search_allow_fp16(bytes);
     if (status == cudaSuccess) status = search_allow_bf16(bytes);

@@ -24,19 +24,6 @@ __device__ __forceinline__ void search_load_queries(const search_shape &s, const
     }
 }
 
-__device__ __forceinline__ float search_float(float x)
-{
-    return x;
-}
-__device__ __forceinline__ float search_float(__half x)
-{
-    return __half2float(x);
-}
-__device__ __forceinline__ float search_float(__nv_bfloat16 x)
-{
-    return __bfloat162float(x);
-}
-
 /* Their norms, each by a warp. */
 template <class T>
 __device__ __forceinline__ void search_find_norms(const search_shape &s, search_state &state, int queries,
@@ -47,7 +34,7 @@ __device__ __forceinline__ void search_find_norms(const search_shape &s, search_
         const T *const query = (const T *)(from + q * search_query_bytes(s.chunks));
         float square = 0;
         for (int64_t i = lane_id; i < s.depth; i += KS_WARP) {
-            const float x = search_float(query[i]);
+            const float x = ks_math(query[i]);
             square = fmaf(x, x, square);
         }
 #pragma unroll
