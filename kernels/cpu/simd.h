@@ -1,4 +1,4 @@
-/* What the references need to become vector code: several compilations of a loop, and an exponential without a call.
+/* What the references need to become vector code: several compilations of a loop (clones.h), and an exponential without a call.
  * The one header with a function body, because a call per element is exactly what it is there to avoid. */
 #ifndef KS_VECTORISE_H
 #define KS_VECTORISE_H
@@ -6,14 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The function is compiled for several vector widths and the loader picks one. Sanitizers run their own code in the
- * loader's choice before they are ready, so under them there is the baseline only. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) &&                       \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define KS_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define KS_CLONES
-#endif
+#include "ops/numbers/clones.h"
 
 /* first where `which`, else second: by masks, because the compiler pulls what follows into a branch and then does not
  * vectorise it. */

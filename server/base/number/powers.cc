@@ -71,6 +71,19 @@ constexpr bool none_carried()
 static_assert(none_carried());
 static_assert(made.of[1 - KS_POWER_MIN].high == 0xA000000000000000 &&
               made.of[-1 - KS_POWER_MIN].high == 0xCCCCCCCCCCCCCCCC);
+
+/* 0 and 255 are no ordinary floats: what stands there is used for nothing. */
+constexpr ks_single_scales make_scales()
+{
+    ks_single_scales all = {};
+    for (int field = 1; field < KS_SINGLE_FIELDS - 1; field++) {
+        const int two = field - KS_SINGLE_BIAS, ten = ks_power_of_ten(two), shift = two + (-ten * 1741647 >> 19) + 1;
+        const uint64_t scale = made.of[-ten - KS_POWER_MIN].high >> (4 - shift);
+        all.of[field] = {uint32_t(scale), uint32_t(scale >> 32)};
+    }
+    return all;
+}
 } // namespace
 
 const ks_powers ks_number_powers = made;
+const ks_single_scales ks_number_single_scales = make_scales();
