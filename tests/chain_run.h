@@ -58,7 +58,7 @@ static void chain_run_node(const ks_chain *chain, const ks_chain_node *node, cha
     if (ks_spec_written_bytes(&spec) > 0 && !(ks_onednn_takes(&spec) && ks_onednn_run(&spec, in, out[0])))
         ks_cpu_reference(&spec, in, out, scratch);
     for (int i = 0; i < spec.outputs; i++) {
-        const int value = i < KS_OUTPUTS_MAX ? node->out[i] : -1;
+        const int value = i < KS_OP_OUTPUTS_MAX ? node->out[i] : -1;
         if (value < first) {
             free(out[i]);
             continue;

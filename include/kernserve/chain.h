@@ -39,10 +39,10 @@ typedef struct ks_chain_tensor {
 
 typedef struct ks_chain_node {
     const char *name;
-    const ks_op *op;             /* NULL: a reshape of in[0] to out[0] */
-    int16_t in[KS_INPUTS_MAX];   /* values; -1: not given */
-    int16_t out[KS_OUTPUTS_MAX]; /* values; -1: of no use to others */
-    int inputs, outputs;         /* that the definition lists */
+    const ks_op *op;                /* NULL: a reshape of in[0] to out[0] */
+    int16_t in[KS_OP_INPUTS_MAX];   /* values; -1: not given */
+    int16_t out[KS_OP_OUTPUTS_MAX]; /* values; -1: of no use to others */
+    int inputs, outputs;            /* that the definition lists */
     ks_value params[KS_PARAMS_MAX];
     ks_integers lists[KS_LISTS_MAX]; /* of the parameters, as in ks_spec */
     int rank;                        /* of a reshape; 0 keeps the dimension at its place, one -1 takes the rest */
@@ -104,7 +104,7 @@ typedef struct ks_step {
     int nodes; /* of the chain that it does; 0: a copy */
     int16_t node[KS_STEP_NODES_MAX];
     ks_spec spec; /* resolved; op NULL: a copy of in[0].size_bytes */
-    ks_step_place in[KS_INPUTS_MAX], out[KS_OUTPUTS_MAX];
+    ks_step_place in[KS_OP_INPUTS_MAX], out[KS_OP_OUTPUTS_MAX];
     /* The backend's, set by prepare: */
     size_t workspace_bytes;
     bool unstamped;

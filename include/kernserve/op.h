@@ -12,7 +12,8 @@
 extern "C" {
 #endif
 
-enum { KS_INPUTS_MAX = 8, KS_OUTPUTS_MAX = 4, KS_PARAMS_MAX = 16, KS_LISTS_MAX = 9 };
+enum { KS_INPUTS_MAX = 16, KS_OUTPUTS_MAX = 16, KS_PARAMS_MAX = 16, KS_LISTS_MAX = 9 };
+enum { KS_OP_INPUTS_MAX = 8, KS_OP_OUTPUTS_MAX = 4 }; /* of an op that is no chain */
 
 typedef enum ks_param_kind {
     KS_PARAM_INT,    /* value.i */
@@ -172,7 +173,7 @@ struct ks_op {
 extern const ks_op *const ks_ops[]; /* all of ops.def, in its order; NULL-terminated */
 const ks_op *ks_op_find(const char *name, size_t length);
 
-/* Of OUTPUT0 to OUTPUT3; of an op's outputs. */
+/* Of OUTPUT0 to OUTPUT3, those of an op that is no chain; of an op's outputs. */
 const char *ks_output_name(int output);
 const char *ks_op_output(const ks_op *op, int output);
 /* Inputs that may not be left out, as bits. */

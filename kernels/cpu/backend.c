@@ -313,21 +313,32 @@ static void find_inputs(const ks_spec *spec, const ks_slot *slot, const void **i
         in[i] = spec->in[i].fixed ? spec->in[i].fixed : slot->in + (places ? places->in[i] : spec->in[i].offset);
 }
 
+static void find_tensors(const ks_spec *spec, const ks_slot *slot, const void **in, void **out)
+{
+    find_inputs(spec, slot, in);
+    for (int i = 0; i < spec->outputs; i++)
+        out[i] = slot->out_window[i] ? slot->out_window[i]
+                                     : slot->out + (slot->places ? slot->places->out[i] : spec->out[i].offset);
+}
+
+static bool run_chain(const ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_bad_value *bad)
+{
+    const void *in[KS_INPUTS_MAX];
+    void *out[KS_OUTPUTS_MAX];
+    const ks_cpu_chain_memory memory = {.arena = lane->arena.memory, .scratch = lane->scratch};
+    find_tensors(&plan->spec, slot, in, out);
+    return ks_cpu_chain_run(plan->program, in, out, &memory,
+                            &(ks_cpu_chain_note){.step_ns = lane->batch->step_ns, .bad = bad});
+}
+
 /* false: steps of a chain have refused values. */
 static bool run_job(const ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_bad_value *bad)
 {
     const ks_spec *spec = &plan->spec;
-    const ks_places *places = slot->places;
-    const void *in[KS_INPUTS_MAX] = {NULL};
-    void *out[KS_OUTPUTS_MAX] = {NULL};
-    find_inputs(spec, slot, in);
-    for (int i = 0; i < spec->outputs; i++)
-        out[i] =
-            slot->out_window[i] ? slot->out_window[i] : slot->out + (places ? places->out[i] : spec->out[i].offset);
-    if (plan->program)
-        return ks_cpu_chain_run(plan->program, in, out,
-                                &(ks_cpu_chain_memory){.arena = lane->arena.memory, .scratch = lane->scratch},
-                                &(ks_cpu_chain_note){.step_ns = lane->batch->step_ns, .bad = bad});
+    const void *in[KS_OP_INPUTS_MAX] = {NULL};
+    void *out[KS_OP_OUTPUTS_MAX] = {NULL};
+    if (plan->program) return run_chain(lane, plan, slot, bad);
+    find_tensors(spec, slot, in, out);
     if (!lane->onednn || !ks_onednn_run(spec, in, out[0])) ks_cpu_reference(spec, in, out, lane->scratch);
     return true;
 }
@@ -339,7 +350,7 @@ static void run_checked(const ks_lane *lane, ks_batch *batch, int i)
     bool refused = false;
     batch->bad[i].input = 0;
     if (ks_decides(spec) && spec->op->check) {
-        const void *in[KS_INPUTS_MAX] = {NULL};
+        const void *in[KS_OP_INPUTS_MAX] = {NULL};
         find_inputs(spec, batch->slots[i], in);
         refused = spec->op->check(spec, in, &batch->bad[i]);
     }

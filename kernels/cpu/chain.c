@@ -58,8 +58,8 @@ static void *write_at(const memory *m, const ks_step_place *at)
 
 static bool run_step(const ks_step *step, const memory *m, void *scratch, ks_bad_value *bad)
 {
-    const void *in[KS_INPUTS_MAX] = {NULL};
-    void *out[KS_OUTPUTS_MAX] = {NULL};
+    const void *in[KS_OP_INPUTS_MAX] = {NULL};
+    void *out[KS_OP_OUTPUTS_MAX] = {NULL};
     if (!step->spec.op) {
         memcpy(write_at(m, &step->out[0]), read_at(m, &step->in[0]), step->spec.in[0].size_bytes);
         return true;

@@ -11,7 +11,7 @@ typedef struct group {
     ks_cpu_join how;
     int outputs;
     size_t in_row, out_row[KS_JOIN_OUTPUTS];
-    const void *in[KS_INPUTS_MAX];
+    const void *in[KS_OP_INPUTS_MAX];
     unsigned char *rows_in, *rows_out[KS_JOIN_OUTPUTS]; /* of one call */
     void *scratch;
     unsigned char *to[KS_JOIN_OUTPUTS][KS_JOIN_ROWS_MAX]; /* where each row's outputs belong */
@@ -73,7 +73,7 @@ static void begin(group *g, const ks_spec *family, ks_cpu_join how, unsigned cha
 static void compute(group *g, const unsigned char *in, unsigned char *const *out)
 {
     g->in[0] = in;
-    void *outs[KS_OUTPUTS_MAX] = {NULL};
+    void *outs[KS_OP_OUTPUTS_MAX] = {NULL};
     for (int i = 0; i < g->outputs; i++) outs[i] = out[i];
     if (g->how.onednn && ks_onednn_run(&g->spec, g->in, out[0])) return;
     ks_cpu_reference(&g->spec, g->in, outs, g->scratch);

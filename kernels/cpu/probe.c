@@ -146,8 +146,8 @@ static ks_status product_spec(ks_spec *spec, ks_error *error)
 static int64_t time_product(const ks_spec *spec, float *memory, void *scratch, bool *library)
 {
     const size_t count = (size_t)PRODUCT_SIZE * PRODUCT_SIZE;
-    const void *in[KS_INPUTS_MAX] = {memory, memory + count};
-    void *out[KS_OUTPUTS_MAX] = {memory + 2 * count};
+    const void *in[KS_OP_INPUTS_MAX] = {memory, memory + count};
+    void *out[KS_OP_OUTPUTS_MAX] = {memory + 2 * count};
     int64_t best = INT64_MAX;
     for (size_t i = 0; i < 2 * count; i++) memory[i] = 0.5f + (float)(i * 7919 % 2003) / 4006;
     for (int i = 0; i <= PRODUCT_RUNS; i++) {

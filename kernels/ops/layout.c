@@ -69,7 +69,7 @@ static ks_status check_inputs(ks_spec *spec, ks_error *error)
         if (status != KS_OK) return status;
     }
     if (concat && spec->given == 1)
-        return ks_fail(error, KS_NAME, "layout: op 'concat' takes 2 to %d inputs, has INPUT0 alone", KS_INPUTS_MAX);
+        return ks_fail(error, KS_NAME, "layout: op 'concat' takes 2 to %d inputs, has INPUT0 alone", KS_OP_INPUTS_MAX);
     return KS_OK;
 }
 
@@ -547,7 +547,7 @@ static const ks_preset presets[] = {
 
 const ks_op ks_op_layout = {
     .name = "layout",
-    .inputs_count = KS_INPUTS_MAX,
+    .inputs_count = KS_OP_INPUTS_MAX,
     .inputs = {{.name = "INPUT0", .role = "x", .dtypes = ANY, .rank_min = 0, .rank_max = KS_RANK_MAX},
                LATER(1),
                LATER(2),

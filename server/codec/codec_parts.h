@@ -39,12 +39,9 @@ struct ks_codec {
     /* memory, and what of its `in` side is in use: */
     ks_sides sides;
     size_t in_asked, out_asked, in_used;
-    size_t json_offset[KS_INPUTS_MAX]; /* of elements read from JSON, by the request's index */
     ks_input_source source[KS_INPUTS_MAX];
-    ks_segment segment[KS_INPUTS_MAX];
     int segments, segment_now;
     size_t segment_filled;
-    uint64_t out_window_bytes[KS_OUTPUTS_MAX];
     /* a file: its head, until it is read; then the walk over elements in Fortran's order */
     char *file;
     size_t file_length, file_due;
@@ -55,8 +52,6 @@ struct ks_codec {
     bool all_binary; /* parameter binary_data_output */
     /* raw formats: what the query says, in its order */
     int query_shapes, query_datatypes, query_inputs;
-    ks_dtype query_datatype[KS_INPUTS_MAX];
-    int query_input[KS_INPUTS_MAX];
     bool query_ttl;
     int64_t query_ttl_s;
     /* the response's JSON so far: */
@@ -64,7 +59,12 @@ struct ks_codec {
     int printing_output;
     size_t printed; /* elements of it */
     ks_text text, blobs;
-    ks_infer_request request; /* last: most of it is not cleared at the beginning */
+    ks_infer_request request; /* most of it is not cleared at the beginning, and nothing behind it: */
+    ks_segment segment[KS_INPUTS_MAX];
+    size_t json_offset[KS_INPUTS_MAX]; /* of elements read from JSON, by the request's index */
+    uint64_t out_window_bytes[KS_OUTPUTS_MAX];
+    ks_dtype query_datatype[KS_INPUTS_MAX];
+    int query_input[KS_INPUTS_MAX];
 };
 
 /* params.c: one request parameter, of the protocol or of the op. */

@@ -187,12 +187,13 @@ static ks_status end_json(ks_codec *codec, const char *head, ks_error *error)
 bool ks_codec_may_write_through(const ks_codec *codec)
 {
     const ks_infer_request *request = &codec->request;
-    const bool short_id = 6 * request->id_length <= KS_HEAD_ROOM / 4; /* its response's head fits into the head room */
+    /* Its response's head fits into the head room. */
+    const bool short_head = 6 * request->id_length <= KS_HEAD_ROOM / 4 && request->spec.outputs <= KS_OP_OUTPUTS_MAX;
     /* Files have heads of their own, and what lies in shared memory neither comes nor goes with the bodies. */
     const bool file = request->format == KS_BODY_FORMAT_FILE || request->response;
     /* None is chosen before all of the request's words are read. */
     const bool binary = request->outputs != 0 && (request->outputs & ~(unsigned)request->binary) == 0;
-    return codec->in_used == 0 && !codec->deduce && binary && short_id && !file && !request->windows;
+    return codec->in_used == 0 && !codec->deduce && binary && short_head && !file && !request->windows;
 }
 
 void ks_codec_write_through(ks_codec *codec, ks_codec_write_fn *write)

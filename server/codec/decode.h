@@ -95,24 +95,25 @@ typedef struct ks_infer_request {
     ks_body_format format;
     const ks_format *body;     /* KS_BODY_FORMAT_FILE */
     const ks_format *response; /* the outputs as a file; NULL: not */
-    uint8_t outputs;  /* bit i: OUTPUTi is asked for: the response holds it, or says that it is in shared memory */
-    uint8_t binary;   /* bit i: and as binary (else JSON) */
+    uint16_t outputs; /* bit i: OUTPUTi is asked for: the response holds it, or says that it is in shared memory */
+    uint16_t binary;  /* bit i: and as binary (else JSON) */
     bool warned;      /* there is a warning */
     bool profile;     /* each step of the model is to be timed */
-    uint16_t windows; /* bit i: this tensor lies in shared memory, by its input or KS_WINDOW_OUT + output */
-    uint16_t device_copies; /* bit i: and the device moves it; it then takes no part of the slot */
-    uint8_t resident;   /* bit i: INPUTi is the resident tensor of the name tensor[i], held; spec.in[i].fixed is set */
-    uint8_t stored;     /* bit i: OUTPUTi becomes the one of the name tensor[KS_WINDOW_OUT + i]; among device_copies */
-    uint64_t priority;  /* 0: default, 1: highest */
-    int64_t timeout_us; /* 0: none */
-    uint64_t classes[KS_OUTPUTS_MAX]; /* 0: the output itself; else that many of its largest elements, as texts */
+    uint32_t windows; /* bit i: this tensor lies in shared memory, by its input or KS_WINDOW_OUT + output */
+    uint32_t device_copies; /* bit i: and the device moves it; it then takes no part of the slot */
+    uint16_t resident;   /* bit i: INPUTi is the resident tensor of the name tensor[i], held; spec.in[i].fixed is set */
+    uint16_t stored;     /* bit i: OUTPUTi becomes the one of the name tensor[KS_WINDOW_OUT + i]; among device_copies */
+    uint64_t priority;   /* 0: default, 1: highest */
+    int64_t timeout_us;  /* 0: none */
+    uint16_t classified; /* bit i: of OUTPUTi its classes[i] largest elements, as texts */
     size_t id_length;
     /* from here on nothing is cleared at the beginning: */
     ks_spec spec;       /* resolved; offsets laid out */
     char id[KS_ID_MAX]; /* as UTF-8, unescaped */
     char tensor[KS_WINDOWS][KS_NAMED_MAX + 1];
-    int64_t ttl_s[KS_OUTPUTS_MAX]; /* of stored ones; -1: the preset */
-    char warning[KS_WARNING_MAX];  /* the value of Kernserve-Warning */
+    int64_t ttl_s[KS_OUTPUTS_MAX];    /* of stored ones; -1: the preset */
+    uint64_t classes[KS_OUTPUTS_MAX]; /* of classified ones */
+    char warning[KS_WARNING_MAX];     /* the value of Kernserve-Warning */
 } ks_infer_request;
 
 /* Whether a set of tensors or outputs holds this one. */

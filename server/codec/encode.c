@@ -57,8 +57,8 @@ static void put_json(head_text *head, const char *bytes, size_t n)
 
 /* Up to where the output's data, or the size of its blob, follows. */
 #define BEGIN(name) "{\"name\":\"" name "\",\"datatype\":\""
-static const char begins[KS_OUTPUTS_MAX][sizeof BEGIN("OUTPUT0") - 1] = {BEGIN("OUTPUT0"), BEGIN("OUTPUT1"),
-                                                                         BEGIN("OUTPUT2"), BEGIN("OUTPUT3")};
+static const char begins[KS_OP_OUTPUTS_MAX][sizeof BEGIN("OUTPUT0") - 1] = {BEGIN("OUTPUT0"), BEGIN("OUTPUT1"),
+                                                                            BEGIN("OUTPUT2"), BEGIN("OUTPUT3")};
 
 static void put_name(head_text *head, const ks_op *op, int output)
 {
@@ -74,7 +74,7 @@ static void put_name(head_text *head, const ks_op *op, int output)
 static void put_output(head_text *head, const ks_infer_request *request, int output)
 {
     const ks_tensor *tensor = &request->spec.out[output];
-    const bool classes = request->classes[output] > 0;
+    const bool classes = ks_in(request->classified, output);
     put_name(head, request->spec.op, output);
     puts_(head, ks_dtype_name(classes ? KS_BYTES : tensor->dtype));
     PUT(head, "\",\"shape\":[");
@@ -132,6 +132,12 @@ static unsigned char *gather(const ks_infer_request *request, unsigned char *out
     return begin;
 }
 
+/* The head of more outputs than an op makes may be longer than the head room. */
+static bool has_head_room(const ks_infer_request *request)
+{
+    return request->spec.outputs <= KS_OP_OUTPUTS_MAX;
+}
+
 /* false: the head is longer than the head room. */
 static bool binary_response(const ks_infer_request *request, unsigned char *out, ks_response_body *response)
 {
@@ -149,17 +155,25 @@ static bool binary_response(const ks_infer_request *request, unsigned char *out,
     return true;
 }
 
-/* A file: its head right in front of the outputs, as with the JSON head. */
-static void file_response(const ks_infer_request *request, unsigned char *out, ks_response_body *response)
+/* A file: its head right in front of the outputs, as with the JSON head; or both in memory of their own, where it may have no room. */
+static ks_status file_response(const ks_infer_request *request, unsigned char *out, ks_response_body *response,
+                               ks_error *error)
 {
     char head[KS_FILE_HEAD_MAX];
     size_t size;
     const size_t length = request->response->response_head(request, head);
     unsigned char *const begin = gather(request, out, &size);
-    memcpy(begin - length, head, length);
-    response->body = (const char *)begin - length;
-    response->length = length + size;
+    char *to = (char *)begin - length;
     response->content_type = request->response->content_type;
+    response->length = length + size;
+    if (!has_head_room(request)) {
+        to = response->owned = malloc(length + size);
+        if (!to) return ks_fail(error, KS_MEMORY, "no memory for the answer");
+        memcpy(to + length, begin, size);
+    }
+    memcpy(to, head, length);
+    response->body = to;
+    return KS_OK;
 }
 
 /* The output's datatype and shape, in fields. */
@@ -222,10 +236,8 @@ static size_t text_bytes(ks_dtype dtype)
 /* Every output that is asked for follows the head as it is. */
 static bool is_binary(const ks_infer_request *request)
 {
-    if ((request->outputs & ~(unsigned)request->binary) | (unsigned)request->windows >> KS_WINDOW_OUT) return false;
-    for (unsigned left = request->outputs; left; left &= left - 1)
-        if (request->classes[__builtin_ctz(left)] > 0) return false;
-    return true;
+    return !((request->outputs & ~(unsigned)request->binary) | (request->outputs & request->classified) |
+             request->windows >> KS_WINDOW_OUT);
 }
 
 /* What one output takes in a text, beside the head. */
@@ -233,7 +245,7 @@ static uint64_t output_bound(const ks_infer_request *request, int output)
 {
     const ks_tensor *tensor = &request->spec.out[output];
     if (ks_in(request->windows, KS_WINDOW_OUT + output)) return 0;
-    if (request->classes[output] > 0) return ks_class_bytes(request, output);
+    if (ks_in(request->classified, output)) return ks_class_bytes(request, output);
     if (ks_in(request->binary, output)) return 2 * (uint64_t)tensor->size_bytes; /* there, and on its way there */
     return tensor->size_bytes / ks_dtype_size(tensor->dtype) * text_bytes(tensor->dtype);
 }
@@ -241,9 +253,10 @@ static uint64_t output_bound(const ks_infer_request *request, int output)
 uint64_t ks_codec_encode_bound(const ks_codec *codec)
 {
     const ks_infer_request *request = &codec->request;
-    uint64_t bound = KS_HEAD_ROOM + 6 * (uint64_t)request->id_length;
-    if (request->response) return 0;
-    if (is_binary(request) && (request->format == KS_BODY_FORMAT_RAW || 6 * request->id_length <= KS_HEAD_ROOM / 4))
+    uint64_t bound = KS_FILE_HEAD_MAX + 6 * (uint64_t)request->id_length;
+    if (request->response && has_head_room(request)) return 0;
+    if (is_binary(request) && (request->format == KS_BODY_FORMAT_RAW ||
+                               (has_head_room(request) && 6 * request->id_length <= KS_HEAD_ROOM / 4)))
         return 0;
     for (int i = 0; i < request->spec.outputs; i++)
         if (ks_in(request->outputs, i)) bound += output_bound(request, i);
@@ -306,7 +319,7 @@ static ks_status put_blob(ks_codec *codec, int output, const unsigned char *out,
     const size_t before = codec->blobs.length;
     char digits[KS_NUMBER_TEXT_MAX];
     ks_status status = KS_OK;
-    if (request->classes[output] > 0)
+    if (ks_in(request->classified, output))
         status = ks_class_texts(request, output, out + tensor->offset, &codec->blobs, error);
     else
         ks_text_add(&codec->blobs, (const char *)out + tensor->offset, tensor->size_bytes);
@@ -333,7 +346,7 @@ static ks_status begin_output(ks_codec *codec, int output, const unsigned char *
         status = put_blob(codec, output, out, error);
     } else {
         ks_text_puts(&codec->text, ",\"data\":[");
-        if (request->classes[output] == 0) return KS_OK;
+        if (!ks_in(request->classified, output)) return KS_OK;
         status = ks_class_texts(request, output, out + request->spec.out[output].offset, &codec->text, error);
         ks_text_puts(&codec->text, "]}");
     }
@@ -410,12 +423,12 @@ ks_status ks_codec_encode(ks_codec *codec, unsigned char *out, ks_response_body 
     if (request->stored && request->binary && is_query_format(request))
         stored_response(request, response);
     else if (request->response)
-        file_response(request, out, response);
+        return file_response(request, out, response, error);
     else if (!is_binary(request))
         return text_response(codec, out, response, error);
     else if (request->format == KS_BODY_FORMAT_RAW)
         raw_response(request, out, response);
-    else if (!binary_response(request, out, response))
+    else if (!has_head_room(request) || !binary_response(request, out, response))
         return text_response(codec, out, response, error);
     return KS_OK;
 }

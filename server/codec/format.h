@@ -7,7 +7,7 @@
 
 struct ks_codec;
 struct ks_infer_request;
-enum { KS_FILE_HEAD_MAX = KS_HEAD_ROOM, KS_FILE_NAME_MAX = 128, KS_FILE_TENSORS_MAX = 4096 };
+enum { KS_FILE_HEAD_MAX = 4096, KS_FILE_NAME_MAX = 128, KS_FILE_TENSORS_MAX = 4096 };
 
 /* One tensor of a file, as its head says it. */
 typedef struct ks_file_tensor {

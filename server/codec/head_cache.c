@@ -69,6 +69,7 @@ static void copy_request(ks_infer_request *to, const ks_infer_request *from)
     memcpy(to->id, from->id, from->id_length);
     for (unsigned left = from->resident | (unsigned)from->stored << KS_WINDOW_OUT; left; left &= left - 1)
         memcpy(to->tensor[__builtin_ctz(left)], from->tensor[__builtin_ctz(left)], sizeof *to->tensor);
+    if (from->classified) memcpy(to->classes, from->classes, sizeof to->classes);
     if (from->stored) memcpy(to->ttl_s, from->ttl_s, sizeof to->ttl_s);
     if (from->warned) memcpy(to->warning, from->warning, sizeof to->warning);
 }

@@ -141,10 +141,10 @@ static ks_status read_window(ks_codec *codec, const ks_json *parameters, int whi
     *bytes = name.bytes;
     bool device_copies = false;
     status = codec->window(codec->context, which, &name, &device_copies, error);
-    codec->request.windows |= (uint16_t)(1u << which);
+    codec->request.windows |= (uint32_t)(1u << which);
     /* A member that was not read here may be anything. */
     const bool seen = which < KS_WINDOW_OUT && codec->request.spec.in[which].dtype == KS_BOOL;
-    codec->request.device_copies |= (uint16_t)((device_copies && !seen) << which);
+    codec->request.device_copies |= (uint32_t)((device_copies && !seen) << which);
     return status;
 }
 
@@ -405,9 +405,9 @@ static ks_status check_rest(const ks_codec *codec, ks_error *error)
 /* A window, or a resident tensor, takes the whole output as it is: not as classes, and not into the body. */
 static ks_status check_whole_output(const ks_codec *codec, const char *source, int output, ks_error *error)
 {
-    const char *const other = codec->request.classes[output] > 0     ? "classification"
-                              : ks_in(codec->request.binary, output) ? "binary_data"
-                                                                     : NULL;
+    const char *const other = ks_in(codec->request.classified, output) ? "classification"
+                              : ks_in(codec->request.binary, output)   ? "binary_data"
+                                                                       : NULL;
     if (!other) return KS_OK;
     return ks_fail(error, KS_PARAMETER, "output '%s' has both '%s' and '%s'",
                    ks_op_output(codec->request.spec.op, output), other, source);
@@ -449,6 +449,14 @@ static int output_of(const ks_codec *codec, const char *name)
     return -1;
 }
 
+static ks_status read_classes(ks_codec *codec, const ks_json *parameters, int output, ks_error *error)
+{
+    uint64_t *const classes = &codec->request.classes[output];
+    const ks_status status = ks_json_get_unsigned(parameters, "classification", classes, error);
+    if (status == KS_OK && *classes > 0) codec->request.classified |= (uint16_t)(1u << output);
+    return status;
+}
+
 static ks_status read_output(ks_codec *codec, const ks_json *output, ks_error *error)
 {
     if (!ks_json_is_object(output)) return ks_json_wrong_type("outputs", "object", error);
@@ -463,14 +471,14 @@ static ks_status read_output(ks_codec *codec, const ks_json *output, ks_error *e
                        codec->request.model->name);
     if (ks_in(codec->request.outputs, which))
         return ks_fail(error, KS_NAME, "output '%s' already exists in request", name);
-    codec->request.outputs |= (uint8_t)(1u << which);
+    const unsigned bit = 1u << which;
+    codec->request.outputs |= (uint16_t)bit;
     status = ks_json_find_object(output, "parameters", &parameters, error);
     if (status != KS_OK || !parameters) return status;
-    if (ks_json_member(parameters, "classification"))
-        status = ks_json_get_unsigned(parameters, "classification", &codec->request.classes[which], error);
+    if (ks_json_member(parameters, "classification")) status = read_classes(codec, parameters, which, error);
     if (status == KS_OK) status = ks_json_find_bool(parameters, "binary_data", &binary, error);
     if (status != KS_OK) return status;
-    if (binary) codec->request.binary |= (uint8_t)(1u << which);
+    if (binary) codec->request.binary |= (uint16_t)bit;
     const bool away = ks_json_member(parameters, "shared_memory_region") || ks_json_member(parameters, "tensor");
     return away ? read_output_window(codec, parameters, which, error) : KS_OK;
 }
@@ -567,9 +575,7 @@ ks_status ks_codec_read_json_head(ks_codec *codec, size_t *in_bytes, ks_error *e
     status = read_top(codec, top, error);
     ks_json_close(&top);
     /* What the request itself asks for goes before what its head accepts. */
-    uint64_t classes = 0;
-    for (int i = 0; i < KS_OUTPUTS_MAX; i++) classes |= codec->request.classes[i];
-    if (classes > 0 || codec->request.windows >> KS_WINDOW_OUT) codec->request.response = NULL;
+    if (codec->request.classified || codec->request.windows >> KS_WINDOW_OUT) codec->request.response = NULL;
     if (codec->request.response) codec->request.binary = KS_OUTPUTS_ALL;
     if (status == KS_OK) status = ks_codec_resolve(codec, error);
     if (status != KS_OK) return status;

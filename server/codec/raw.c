@@ -137,7 +137,7 @@ static ks_status query_output(ks_codec *codec, const char *text, size_t length, 
         if (strlen(name) != length || memcmp(text, name, length) != 0) continue;
         if (ks_in(codec->request.outputs, i))
             return ks_fail(error, KS_NAME, "output '%s' already exists in request", name);
-        codec->request.outputs |= (uint8_t)(1u << i);
+        codec->request.outputs |= (uint16_t)(1u << i);
         return KS_OK;
     }
     return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'", ks_quoted(text, length).text,

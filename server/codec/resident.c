@@ -1,5 +1,6 @@
 /* Resident tensors that a request names in the place of data, and those that its outputs become. The codec knows the names alone;
  * contents are found and held by a callback (ks_codec_tensor_fn). No allocation. */
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -40,7 +41,7 @@ ks_status ks_codec_name_input(ks_codec *codec, int input, const char *name, ks_e
     if (ks_in(codec->request.resident, input))
         return ks_fail(error, KS_NAME, "input '%s' already exists in request",
                        codec->request.spec.op->inputs[input].name);
-    codec->request.resident |= (uint8_t)(1u << input);
+    codec->request.resident |= (uint16_t)(1u << input);
     return put_name(codec, input, name, error);
 }
 
@@ -50,10 +51,10 @@ ks_status ks_codec_name_output(ks_codec *codec, int output, const char *name, in
     if (ks_in(request->stored, output))
         return ks_fail(error, KS_NAME, "output '%s' already exists in request", ks_op_output(request->spec.op, output));
     const unsigned bit = 1u << (KS_WINDOW_OUT + output);
-    request->outputs |= (uint8_t)(1u << output);
-    request->stored |= (uint8_t)(1u << output);
-    request->windows |= (uint16_t)bit;
-    request->device_copies |= (uint16_t)bit;
+    request->outputs |= (uint16_t)(1u << output);
+    request->stored |= (uint16_t)(1u << output);
+    request->windows |= (uint32_t)bit;
+    request->device_copies |= (uint32_t)bit;
     request->ttl_s[output] = ttl_s;
     codec->out_window_bytes[output] = UINT64_MAX;
     return put_name(codec, KS_WINDOW_OUT + output, name, error);
@@ -80,7 +81,7 @@ static ks_status query_ttl(ks_codec *codec, const char *value, ks_error *error)
 static bool is_called(const ks_op *op, const char *own, const char *word, int index, const char *name)
 {
     if (strcasecmp(own, name) == 0) return true;
-    return op->chain && strlen(name + strlen(word)) == 1 && name[strlen(word)] == '0' + index;
+    return op->chain && strtol(name + strlen(word), NULL, 10) == index;
 }
 
 static ks_status query_input(ks_codec *codec, const char *name, const char *value, ks_error *error)

@@ -94,7 +94,7 @@ static ks_status choose_outputs(ks_codec *codec, ks_error *error)
     if (single && (request->outputs & (request->outputs - 1)))
         return ks_fail(error, KS_NAME, "%s answer holds 1 output: name one of model '%s'",
                        raw ? "a raw" : request->response->called, request->model->name);
-    if (request->outputs == 0) request->outputs = (uint8_t)(single ? 1 : all);
+    if (request->outputs == 0) request->outputs = (uint16_t)(single ? 1 : all);
     return KS_OK;
 }
 
@@ -103,7 +103,7 @@ static ks_status check_output(const ks_codec *codec, int output, ks_error *error
 {
     const ks_infer_request *request = &codec->request;
     const ks_tensor *out = &request->spec.out[output];
-    const uint64_t classes = request->classes[output];
+    const bool classes = ks_in(request->classified, output);
     const bool window = ks_in(request->windows, KS_WINDOW_OUT + output);
     if (!ks_in(request->binary, output) && !classes && !window && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
         return ks_fail(error, KS_DATATYPE,
@@ -112,10 +112,10 @@ static ks_status check_output(const ks_codec *codec, int output, ks_error *error
     if (request->response && !(request->response->dtypes & KS_DTYPE_BIT(out->dtype)))
         return ks_fail(error, KS_DATATYPE, "%s has no type for %s: ask for application/x-safetensors",
                        request->response->name, ks_dtype_name(out->dtype));
-    if (classes > 0 && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
+    if (classes && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
         return ks_fail(error, KS_DATATYPE, "class result not available for output due to unsupported type '%s'",
                        ks_dtype_name(out->dtype));
-    if (classes > 0 && ks_tensor_count(out) > KS_CLASSES_ROW_MAX)
+    if (classes && ks_tensor_count(out) > KS_CLASSES_ROW_MAX)
         return ks_fail(error, KS_SHAPE, "class result not available for output of %" PRId64 " elements, at most %d",
                        ks_tensor_count(out), KS_CLASSES_ROW_MAX);
     return KS_OK;
@@ -130,8 +130,8 @@ static ks_status check_output_bytes(const ks_codec *codec, ks_error *error)
         const ks_tensor *out = &request->spec.out[i];
         const bool json =
             ks_in(request->outputs & ~(unsigned)request->binary & ~((unsigned)request->windows >> KS_WINDOW_OUT), i);
-        /* An element takes two bytes of JSON or more. Each is below 2^63 and there are four at most: they cannot overflow
-         * before the first of them is refused. */
+        /* An element takes two bytes of JSON or more. Each tensor is below 2^63 bytes, and what is in front of it within
+         * the limits: neither sum overflows. */
         bytes += out->size_bytes;
         sent += json ? out->size_bytes / ks_dtype_size(out->dtype) * 2 : out->size_bytes;
         if (bytes > codec->limits.max_output || sent > INT32_MAX - (uint64_t)2 * KS_HEAD_ROOM)

@@ -310,7 +310,8 @@ static size_t end_head(char out[KS_FILE_HEAD_MAX], size_t n)
     return whole;
 }
 
-/* ks_format.response_head. Four outputs take some 600 bytes of it at most: a shape of eight dimensions that can be measured has 34 characters. */
+/* ks_format.response_head. An output takes 180 bytes of it at most, with its name: a shape of eight dimensions that can be measured has 34
+ * characters. Those of an op fit into the head room. */
 static size_t safetensors_response_head(const ks_infer_request *request, char out[KS_FILE_HEAD_MAX])
 {
     size_t n = FIRST, begin = 0;

@@ -93,8 +93,16 @@ static const ks_op chain_op = {.name = "model",
                                           {.name = "INPUT4"},
                                           {.name = "INPUT5"},
                                           {.name = "INPUT6"},
-                                          {.name = "INPUT7"}}};
-static_assert(KS_INPUTS_MAX == 8, "a name for each input");
+                                          {.name = "INPUT7"},
+                                          {.name = "INPUT8"},
+                                          {.name = "INPUT9"},
+                                          {.name = "INPUT10"},
+                                          {.name = "INPUT11"},
+                                          {.name = "INPUT12"},
+                                          {.name = "INPUT13"},
+                                          {.name = "INPUT14"},
+                                          {.name = "INPUT15"}}};
+static_assert(KS_INPUTS_MAX == 16, "a name for each input");
 
 static void name_chain(ks_plan_facts *facts)
 {

@@ -77,7 +77,7 @@ static ks_status read_inputs(ks_definition_reader *r, const ks_json *item, ks_ch
 static ks_status read_outputs(ks_definition_reader *r, const ks_json *item, ks_chain_node *node, const subject *of)
 {
     const ks_json *list;
-    const int most = node->op ? KS_OUTPUTS_MAX : 1;
+    const int most = node->op ? KS_OP_OUTPUTS_MAX : 1;
     ks_status status = read_list(r, item, "outputs", of, &list);
     if (status != KS_OK) return status;
     for (item = ks_json_first(list); item; item = ks_json_next(item)) {

@@ -87,7 +87,7 @@ static ks_status check_node(check *c, const ks_chain_node *node, ks_error *error
     for (int i = 0; i < node->op->inputs_count; i++)
         if (node->in[i] >= 0 && c->batched[node->in[i]]) batched |= 1u << i;
     if (!keeps(&spec, batched)) return fail_node(node, error);
-    for (int i = 0; i < KS_OUTPUTS_MAX; i++) {
+    for (int i = 0; i < KS_OP_OUTPUTS_MAX; i++) {
         if (node->out[i] < 0) continue;
         c->made[ks_chain_made(c->chain, node->out[i])] = spec.out[i];
         c->batched[node->out[i]] = batched != 0;

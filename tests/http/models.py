@@ -365,6 +365,41 @@ def check_batch(client):
     client.delete("/v2/models/mlp8")
 
 
+def check_wide(client, generator):
+    """As many inputs and outputs as a model may have, with names as long as they may be, in each format."""
+    names = [("x%d" % i).ljust(40, "-") for i in range(16)]
+    made = [("y%d" % i).ljust(40, "-") for i in range(16)]
+    client.load("wide", {"format": 1, "inputs": [{"name": name, "datatype": "FP32", "shape": ["rows"] + [1] * 6 + [i + 1]} for i, name in enumerate(names)],
+                         "nodes": [{"name": "n%d" % i, "op": "map", "inputs": [names[i]], "outputs": [made[i]], "parameters": {"op": "neg"}} for i in range(16)],
+                         "outputs": [{"name": name} for name in made]})
+    inputs = [(name, random_tensor(generator, "FP32", [2] + [1] * 6 + [i + 1])) for i, name in enumerate(names)]
+    wanted = {name: [-value for value in tensor.values] for name, (_, tensor) in zip(made, inputs)}
+    bytes_of = lambda outputs: struct.pack("<%df" % sum(map(len, outputs.values())), *[value for values in outputs.values() for value in values])
+    got = infer(client, "wide", inputs, {"id": "i" * 20})
+    check(got is not None and {name: t.values for name, t in got.items()} == wanted, "binary", got)
+    text = client.ask(request("POST", "/v2/models/wide/infer", (), json.dumps({"inputs": [
+        {"name": name, "datatype": "FP32", "shape": t.shape, "data": t.values} for name, t in inputs],
+        "outputs": [{"name": name, "parameters": {"binary_data": i == 15}} for i, name in enumerate(made)]}).encode()))
+    length = int(text.header("inference-header-content-length"))
+    said = [Tensor("FP32", output["shape"], output["data"]).data for output in json.loads(text.body[:length])["outputs"][:15]]
+    check(b"".join(said) + text.body[length:] == bytes_of(wanted), "JSON, and one output behind it", text)
+    safe = client.ask(request("POST", "/v2/models/wide/infer", [("Content-Type", "application/x-safetensors")], write_safetensors(dict(inputs), None, names)))
+    length = 8 + struct.unpack_from("<Q", safe.body)[0]
+    check(safe.status == 200 and list(json.loads(safe.body[8:length])) == made and safe.body[length:] == bytes_of(wanted), "safetensors", safe)
+    client.put_tensor("x_there", inputs[15][1])
+    query = "&".join("shape=" + ",".join(map(str, t.shape)) for _, t in inputs[:15]) + "&INPUT15=@x_there"
+    body = b"".join(t.data for _, t in inputs[:15])
+    raw = client.ask(request("POST", "/v2/models/wide/infer?%s&output=%s" % (query, made[15]), (), body))
+    check(raw.status == 200 and decode("FP32", raw.body) == wanted[made[15]], "raw, one output named", raw)
+    kept = client.ask(request("POST", "/v2/models/wide/infer?%s&OUTPUT14=@y_there" % query, (), body))
+    check(kept.status == 200 and decode("FP32", client.get("/v2/tensors/y_there").body) == wanted[made[14]], "an output that stays, by its place", kept)
+    longer = [(name, Tensor("FP32", [2000] + t.shape[1:], t.values * 1000)) for name, t in inputs]  # 1 MB each way
+    got = infer(client, "wide", longer)
+    check(got is not None and all(got[name].values == values * 1000 for name, values in wanted.items()), "1 MB")
+    for name in ("/v2/tensors/x_there", "/v2/tensors/y_there", "/v2/models/wide"):
+        client.delete(name)
+
+
 def check_conditions(client):
     tag = client.get("/v2/models/mlp/definition").header("etag")
     text = network_definition(description="another")
@@ -644,6 +679,7 @@ def main():
         check_profile(daemon, client)
         check_plans(daemon, client)
         check_batch(client)
+        check_wide(client, generator)
         check_fused(client, generator)
         check_own_sum(client, generator)
         check_casts(client, generator)

@@ -342,12 +342,12 @@ static void draw_pad(layout_case *c)
 static void draw_concat(layout_case *c)
 {
     const ks_tensor first = c->spec.in[0];
-    const int count = values_below(2) ? 2 : 2 + values_below(KS_INPUTS_MAX - 1);
+    const int count = values_below(2) ? 2 : 2 + values_below(KS_OP_INPUTS_MAX - 1);
     c->axis = values_below(first.rank);
-    for (int i = 1; i < KS_INPUTS_MAX; i++) {
+    for (int i = 1; i < KS_OP_INPUTS_MAX; i++) {
         ks_tensor other = first;
         if (__builtin_popcount(c->spec.given) == count) break;
-        if (KS_INPUTS_MAX - i > count && values_below(4) == 0) continue; /* a gap */
+        if (KS_OP_INPUTS_MAX - i > count && values_below(4) == 0) continue; /* a gap */
         if (values_below(3)) other.dims[c->axis] = below(first.dims[c->axis] + 3);
         set_input(&c->spec, i, first.dtype, other.rank, other.dims);
     }

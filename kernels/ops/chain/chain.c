@@ -148,7 +148,7 @@ static ks_status make_node(const ks_chain *chain, const ks_spec *whole, const ks
     }
     ks_chain_node_spec(chain, whole, node, made, spec);
     const ks_status status = ks_chain_resolve_node(node, spec, error);
-    for (int i = 0; i < KS_OUTPUTS_MAX && status == KS_OK; i++)
+    for (int i = 0; i < KS_OP_OUTPUTS_MAX && status == KS_OK; i++)
         if (node->out[i] >= 0) {
             ks_tensor *out = &made[ks_chain_made(chain, node->out[i])];
             *out = spec->out[i];
@@ -178,7 +178,7 @@ _Static_assert(KS_CHAIN_NODES_MAX <= KS_BAD_NODES + 1, "a status word names each
 bool ks_chain_decides(const ks_chain *chain)
 {
     for (int i = 0; i < chain->nodes; i++)
-        for (int input = 0; input < KS_INPUTS_MAX; input++)
+        for (int input = 0; input < KS_OP_INPUTS_MAX; input++)
             if (chain->node[i].op && chain->node[i].op->decides >> input & 1 && chain->node[i].in[input] >= 0)
                 return true;
     return false;

@@ -27,7 +27,7 @@ static int readers_of(const ks_chain *chain, int value)
 {
     int count = 0;
     for (int n = 0; n < chain->nodes; n++)
-        for (int i = 0; i < KS_INPUTS_MAX; i++) count += chain->node[n].in[i] == value;
+        for (int i = 0; i < KS_OP_INPUTS_MAX; i++) count += chain->node[n].in[i] == value;
     for (int i = 0; i < chain->outputs; i++) count += chain->output[i] == value;
     return count;
 }
@@ -36,7 +36,7 @@ static int readers_of(const ks_chain *chain, int value)
 static int next_reader(const ks_chain *chain, int node, int value)
 {
     for (int n = node + 1; n < chain->nodes; n++)
-        for (int i = 0; i < KS_INPUTS_MAX; i++)
+        for (int i = 0; i < KS_OP_INPUTS_MAX; i++)
             if (chain->node[n].in[i] == value) return n;
     return -1;
 }
@@ -49,7 +49,7 @@ static bool is_known(const ks_fusing *f, int value)
 
 static bool are_known(const ks_fusing *f, const ks_chain_node *node)
 {
-    for (int i = 0; i < KS_INPUTS_MAX; i++)
+    for (int i = 0; i < KS_OP_INPUTS_MAX; i++)
         if (node->in[i] >= 0 && !is_known(f, node->in[i])) return false;
     return true;
 }
@@ -235,7 +235,7 @@ static bool makes_the_same(const ks_fusing *f, const ks_chain_node *next, const 
 /* A norm whose weight is the sum that it norms, say: the step would read what it makes. */
 static bool reads(const ks_chain_node *node, int value)
 {
-    for (int i = 0; i < KS_INPUTS_MAX; i++)
+    for (int i = 0; i < KS_OP_INPUTS_MAX; i++)
         if (node->in[i] == value) return true;
     return false;
 }

@@ -10,7 +10,7 @@
 #include "ops/chain/chain.h"
 
 enum {
-    LIVES_MAX = KS_CHAIN_NODES_MAX * KS_OUTPUTS_MAX,
+    LIVES_MAX = KS_CHAIN_NODES_MAX * KS_OP_OUTPUTS_MAX,
     TO_THE_END =
         KS_CHAIN_NODES_MAX + KS_OUTPUTS_MAX /* of steps: values that decide are read when a launch has refused them */
 };
@@ -210,8 +210,8 @@ static void settle_all(maker *m)
 {
     for (int s = 0; s < m->program->count; s++) {
         ks_step *step = &m->program->step[s];
-        for (int i = 0; i < KS_INPUTS_MAX; i++) settle(m, &step->in[i]);
-        for (int i = 0; i < KS_OUTPUTS_MAX; i++) settle(m, &step->out[i]);
+        for (int i = 0; i < KS_OP_INPUTS_MAX; i++) settle(m, &step->in[i]);
+        for (int i = 0; i < KS_OP_OUTPUTS_MAX; i++) settle(m, &step->out[i]);
     }
 }
 

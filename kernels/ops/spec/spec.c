@@ -5,7 +5,7 @@
 
 const char *ks_output_name(int output)
 {
-    static const char *const names[KS_OUTPUTS_MAX] = {"OUTPUT0", "OUTPUT1", "OUTPUT2", "OUTPUT3"};
+    static const char *const names[KS_OP_OUTPUTS_MAX] = {"OUTPUT0", "OUTPUT1", "OUTPUT2", "OUTPUT3"};
     return names[output];
 }
 

@@ -22,7 +22,7 @@ from ._onnx_chain import FIRST, LAST, Chain, fuse, name_all
 from ._onnx_ops import RULES, UNKNOWN, Call, Dims, Unsupported
 from ._onnx_windows import WINDOW_RULES
 
-NODES_MAX, INPUTS_MAX, OUTPUTS_MAX = 256, 8, 4
+NODES_MAX, INPUTS_MAX, OUTPUTS_MAX = 256, 16, 16
 OLDEST = 7  # operator set; from this one on operands broadcast as NumPy's
 DATATYPES = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16": "BF16", "FLOAT8E4M3FN": "FP8E4M3", "FLOAT8E5M2": "FP8E5M2",
              "BOOL": "BOOL", **{kind + bits: kind + bits for kind in ("INT", "UINT") for bits in ("8", "16", "32", "64")}}
