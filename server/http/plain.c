@@ -234,8 +234,7 @@ static void end_pause(ks_conn *conn)
 /* Of a whole request. Only behind its response: the client need not wait for that. */
 static void take_whole(ks_http *http, ks_plain_conn *t, int fd)
 {
-    const ssize_t taken = TEMP_FAILURE_RETRY(recv(fd, http->plain->peeked, t->unread, MSG_DONTWAIT | MSG_TRUNC));
-    t->last |= taken != (ssize_t)t->unread;
+    t->last |= !ks_io_take(fd, http->plain->peeked, t->unread, MSG_TRUNC);
     t->unread = 0;
 }
 
@@ -403,7 +402,7 @@ static void take_part(ks_http *http, ks_conn *conn, size_t n)
     ks_plain_conn *t = ks_plain_conn_of(conn);
     char *const peeked = http->plain->peeked;
     const size_t there = t->part + n, empty = empty_lines(peeked, there);
-    if (TEMP_FAILURE_RETRY(recv(conn->fd, peeked + t->part, n, MSG_DONTWAIT)) != (ssize_t)n) {
+    if (!ks_io_take(conn->fd, peeked + t->part, n, 0)) {
         ks_plain_hang_up(http, conn);
         return;
     }

@@ -86,4 +86,8 @@ typedef enum ks_move {
 
 /* Of a response. */
 ks_move ks_io_send(ks_http *http, ks_conn *conn);
+
+/* n bytes that are known to be there, from looking at them, however few a call gives. flags: MSG_TRUNC throws them away. False: the
+ * connection is to end. */
+bool ks_io_take(int fd, char *to, size_t n, int flags);
 #endif

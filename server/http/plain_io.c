@@ -59,11 +59,21 @@ static ks_move give_up(ks_http *http, ks_conn *conn)
     return KS_OVER;
 }
 
+bool ks_io_take(int fd, char *to, size_t n, int flags)
+{
+    while (n > 0) {
+        const ssize_t taken = TEMP_FAILURE_RETRY(recv(fd, to, n, MSG_DONTWAIT | flags));
+        if (taken <= 0) return false;
+        if (!(flags & MSG_TRUNC)) to += taken;
+        n -= (size_t)taken;
+    }
+    return true;
+}
+
 static bool drop(ks_http *http, ks_conn *conn, size_t n)
 {
-    const ssize_t taken = n ? TEMP_FAILURE_RETRY(recv(conn->fd, http->plain->peeked, n, MSG_DONTWAIT | MSG_TRUNC)) : 0;
     if (ks_plain_conn_of(conn)->unread != SIZE_MAX) ks_plain_conn_of(conn)->unread -= n;
-    return taken == (ssize_t)n;
+    return ks_io_take(conn->fd, http->plain->peeked, n, MSG_TRUNC);
 }
 
 /* What the engine did not take is looked at again: no more of it than is likely to be taken. And words take far longer to read

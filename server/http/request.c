@@ -469,7 +469,7 @@ static ks_status make_tensors(ks_conn *conn, ks_response *response)
     ks_status status = conn->models ? ks_models_respond(conn->models, &answer, &conn->error)
                                     : ks_tensors_respond(conn->tensors, &answer, &conn->error);
     if (status != KS_OK) return status;
-    if (answer.text.length > 0) status = take_text(response, &answer.text, &conn->error);
+    if (answer.text.length > 0 || answer.text.broken) status = take_text(response, &answer.text, &conn->error);
     ks_text_fini(&answer.text);
     response->source.download = answer.download;
     if (answer.length > 0) response->length = answer.length;

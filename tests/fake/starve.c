@@ -1,6 +1,7 @@
-/* Preloaded into the daemon: lets allocations fail, for http/engine_starve.py. KS_STARVE=N: the N-th one fails; N+: that one
- * and all behind it; with KS_STARVE_OWN of those alone that the program itself asks for. KS_STARVE_COUNT names a file that
- * holds how many were asked for so far, as two 64-bit numbers: by any object, and by the program.
+/* Preloaded into the daemon: lets allocations fail, for http/engine_starve.py and http/engine_torture.py. KS_STARVE=N: the N-th one
+ * fails; N+: that one and all behind it; with KS_STARVE_OWN of those alone that the program itself asks for. KS_STARVE_COUNT names a
+ * file of 64-bit numbers: how many were asked for so far by any object, and by the program; how many of all are not free yet;
+ * and N, which the test may write at any time.
  *
  * Counted is what an object asks the C library for: malloc and its kin, which operator new calls too, and anonymous
  * mappings. What the dynamic loader takes before it knows this library is none of them, nor are the stacks of threads,
@@ -28,11 +29,11 @@
 
 extern void *__libc_malloc(size_t size), *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *memory, size_t size), *__libc_memalign(size_t alignment, size_t size);
+extern void __libc_free(void *memory);
 
 static struct counts {
-    _Atomic uint64_t all, own;
+    _Atomic uint64_t all, own, held, first;
 } nowhere, *count = &nowhere;
-static uint64_t first;
 static bool all_behind, own_alone, main_runs;
 static uintptr_t program, program_end; /* where its code is */
 
@@ -77,13 +78,16 @@ static void begin(void)
     sigaction(SIGSEGV, &action, NULL);
     find_program();
     own_alone = getenv("KS_STARVE_OWN");
-    if (text) first = strtoull(text, NULL, 10);
     all_behind = text && strchr(text, '+');
     const int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    if (fd < 0) return;
+    if (fd < 0) {
+        if (text) count->first = strtoull(text, NULL, 10);
+        return;
+    }
     void *memory = (void *)syscall(SYS_mmap, NULL, sizeof *count, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory != MAP_FAILED) count = memory;
     close(fd);
+    if (text) count->first = strtoull(text, NULL, 10);
 }
 
 static bool fails(const void *caller)
@@ -92,44 +96,59 @@ static bool fails(const void *caller)
     const bool own = main_runs && (uintptr_t)caller >= program && (uintptr_t)caller < program_end;
     const uint64_t of_all = atomic_fetch_add(&count->all, 1) + 1;
     const uint64_t of_own = own ? atomic_fetch_add(&count->own, 1) + 1 : 0;
-    const uint64_t now = own_alone ? of_own : of_all;
+    const uint64_t now = own_alone ? of_own : of_all, first = count->first;
     if (first == 0 || now < first || (now > first && !all_behind)) return false;
     errno = ENOMEM;
     return true;
 }
 
+static void *hold(void *memory)
+{
+    if (memory) atomic_fetch_add(&count->held, 1);
+    return memory;
+}
+
 void *malloc(size_t size)
 {
-    return fails(__builtin_return_address(0)) ? NULL : __libc_malloc(size);
+    return fails(__builtin_return_address(0)) ? NULL : hold(__libc_malloc(size));
 }
 
 void *calloc(size_t number, size_t size)
 {
-    return fails(__builtin_return_address(0)) ? NULL : __libc_calloc(number, size);
+    return fails(__builtin_return_address(0)) ? NULL : hold(__libc_calloc(number, size));
 }
 
 void *realloc(void *memory, size_t size)
 {
-    return fails(__builtin_return_address(0)) ? NULL : __libc_realloc(memory, size);
+    if (fails(__builtin_return_address(0))) return NULL;
+    if (!memory) return hold(__libc_realloc(memory, size));
+    if (size == 0) atomic_fetch_sub(&count->held, 1);
+    return __libc_realloc(memory, size);
 }
 
 void *memalign(size_t alignment, size_t size);
 void *memalign(size_t alignment, size_t size)
 {
-    return fails(__builtin_return_address(0)) ? NULL : __libc_memalign(alignment, size);
+    return fails(__builtin_return_address(0)) ? NULL : hold(__libc_memalign(alignment, size));
 }
 
 void *aligned_alloc(size_t alignment, size_t size)
 {
-    return fails(__builtin_return_address(0)) ? NULL : __libc_memalign(alignment, size);
+    return fails(__builtin_return_address(0)) ? NULL : hold(__libc_memalign(alignment, size));
 }
 
 int posix_memalign(void **out, size_t alignment, size_t size)
 {
-    void *memory = fails(__builtin_return_address(0)) ? NULL : __libc_memalign(alignment, size);
+    void *memory = fails(__builtin_return_address(0)) ? NULL : hold(__libc_memalign(alignment, size));
     if (!memory) return ENOMEM;
     *out = memory;
     return 0;
+}
+
+void free(void *memory)
+{
+    if (memory) atomic_fetch_sub(&count->held, 1);
+    __libc_free(memory);
 }
 
 void *mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset)

@@ -2,7 +2,7 @@
 
 Interface  Daemon (a process on free loopback ports), Remote (one that runs already), Connection (sends what a test made
            and reads one answer), metric() and settle() (the pinned pool must be empty after a test), check() and wrongs().
-           For the engine's tests: cpu_daemon(), dial() (the bare socket), row_request() and read_answer() on it; HeldDaemon,
+           For the engine's tests: cpu_daemon(), dial() (the bare socket), row_request() and read_answer() on it; for_library(), what the plain reader leaves; HeldDaemon,
            whose work ends only when the test lets it; comes_to(); sanitizer(), for what one makes too slow.
 Needs      Python 3.8 and nothing else. One thread at a time for each Connection.
 """
@@ -385,6 +385,16 @@ class HeldDaemon(Daemon):
                 os.remove(self.hold)
             answer = read_answer(front)
             check(answer and answer[0] == 200 and answer[2] == body, "the request in front", answer)
+
+
+def for_library(head):
+    """A request of HTTP/1.0, which libmicrohttpd reads, and behind which the connection ends."""
+    return head.replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\n", 1)
+
+
+def by_library(text):
+    """Of a scrape: how many requests it has read."""
+    return metric(text, "kernserve_http_reader_requests_total", reader="libmicrohttpd")
 
 
 def seed():

@@ -9,26 +9,38 @@ import sys
 import tempfile
 import threading
 
-from daemon import SKIP, Daemon, check, daemon_path, random_values, read_answer, request, row_request, seed, wrongs
+from daemon import SKIP, Daemon, by_library, check, daemon_path, for_library, random_values, read_answer, request, row_request, seed, wrongs
 
-FIELDS = {"plain reader": b"X-None: 0", "library": b"Accept-Language:  en"}  # two blanks are not of the plainest form
 SIZES = (16, 3000, 40000, 200000)
 ROUNDS, CLIENTS, ONE_IN = 12, 4, (3, 20)
 
 
-def kept(daemon, generator, name, field):
-    """One connection for all of it: were it closed, the next request would not be answered."""
+def ask(s, generator, i, form=lambda head: head):
+    """Whether the answer is right, and what came."""
+    head, body = row_request(random_values(generator, SIZES[i % len(SIZES)]))
+    try:
+        s.sendall(form(head) + body)
+        answer = read_answer(s)
+    except OSError as fault:
+        answer = (repr(fault), {}, b"")
+    return answer is not None and answer[0] == 200 and answer[2] == body, answer and answer[:2]
+
+
+def kept(daemon, generator):
+    """By the plain reader, one connection for all of it: were it closed, the next request would not be answered."""
     with daemon.dial(timeout=20) as s:
         for i in range(ROUNDS):
-            head, body = row_request(random_values(generator, SIZES[i % len(SIZES)]))
-            try:
-                s.sendall(head.replace(b"\r\n\r\n", b"\r\n" + field + b"\r\n\r\n") + body)
-                answer = read_answer(s)
-            except OSError as fault:
-                answer = (repr(fault), {}, b"")
-            if not answer or answer[0] != 200 or answer[2] != body:
-                check(False, name, "request", i, answer and answer[:2])
+            good, came = ask(s, generator, i)
+            if not good:
+                check(False, "plain reader: request", i, came)
                 return
+
+
+def single(daemon, generator):
+    for i in range(ROUNDS):
+        with daemon.dial(timeout=20) as s:
+            good, came = ask(s, generator, i, for_library)
+            check(good, "library: request", i, came)
 
 
 def pages(daemon):
@@ -64,14 +76,14 @@ def main():
             environment = {"LD_PRELOAD": sys.argv[2], "KS_EINTR": str(one_in), "KS_EINTR_FILE": told.name}
             with Daemon(daemon_path(), "--backend", "cpu", "--pinned-bytes", "64M", "--threads", "2",
                         environment=environment) as daemon:
-                clients = [threading.Thread(target=kept, args=(daemon, generator, name, field))
-                           for name, field in FIELDS.items() for _ in range(CLIENTS // 2)]
+                clients = [threading.Thread(target=of, args=(daemon, generator)) for of in (kept, single) for _ in range(CLIENTS // 2)]
                 clients.append(threading.Thread(target=pages, args=(daemon,)))
                 for client in clients:
                     client.start()
                 for client in clients:
                     client.join()
                 refusal(daemon)
+                check(by_library(daemon.metrics()) >= ROUNDS * CLIENTS / 2, "the library read", by_library(daemon.metrics()))
                 check(daemon.stop() == 0, "exit code")
             text = told.read().decode()
             print("one call in %d: %s" % (one_in, text.strip()))
