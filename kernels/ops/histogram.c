@@ -4,7 +4,7 @@
  *          A value belongs to the last bin whose edge does not exceed it; the last bin has max as well. Values outside, and NaN, are not
  *          counted. Integers without min and max are bins by themselves: 0 to bins - 1.
  * Limits   bins from 1 to KS_HISTOGRAM_BINS_MOST. */
-#include "ops/histogram.h"
+#include "ops/histogram/histogram.h"
 
 #include <inttypes.h>
 #include <math.h>

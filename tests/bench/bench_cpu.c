@@ -20,7 +20,7 @@
 #include "kernserve/op.h"
 #include "cpu/reference.h"
 #include "ops/gather.h"
-#include "ops/histogram.h"
+#include "ops/histogram/histogram.h"
 #include "ops/map.h"
 #include "ops/norm.h"
 #include "ops/scan.h"

@@ -113,6 +113,12 @@ def optional_inputs(ks):
     distances = np.where(np.arange(50) % 3 > 0, ((matrix[:2, None] - matrix) ** 2).sum(-1), np.inf)
     order = np.argsort(distances, axis=-1, kind="stable")[:, :3]
     check(np.array_equal(places, order) and np.array_equal(scores, np.take_along_axis(distances, order, -1)), "search")
+    query, key, value = (RANDOM.standard_normal((heads, 9, 16)).astype(np.float32) for heads in (4, 2, 2))
+    levels = np.where(np.arange(9) < 7, np.einsum("hqd,hkd->hqk", query, np.repeat(key, 2, 0)) / 4, -np.inf)
+    weights = np.exp(levels - levels.max(-1, keepdims=True))
+    means, sums = ks.attention(query, key, value, lengths=np.array([7], np.int32), lse=True)
+    check(np.allclose(means, weights / weights.sum(-1, keepdims=True) @ np.repeat(value, 2, 0), rtol=0, atol=1e-5), "attention")
+    check(np.allclose(sums, np.log(weights.sum(-1)) + levels.max(-1), rtol=0, atol=1e-5), "attention's lse")
     near(ks.scan(x), np.cumsum(x.astype(np.float64), -1), np.float32)
     whole = RANDOM.integers(-100, 100, (rows, columns), dtype=np.int8)
     sums = ks.scan(whole, axis=0, exclusive=True, reverse=True)
@@ -379,7 +385,7 @@ def parameters(daemon):
     for name, wanted in listed.items():
         call = getattr(kernserve.Client, name, None)
         check(call is not None, "the client lacks the operation", name)
-        inputs = {"a", "b", "bias"} if name == "matmul" else {"x", "y", "z", "mask", "lengths", "segments", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights", "more", "queries", "matrix"}
+        inputs = {"a", "b", "bias"} if name == "matmul" else {"query", "key", "value", "mask", "lengths"} if name == "attention" else {"x", "y", "z", "mask", "lengths", "segments", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights", "more", "queries", "matrix"}
         keywords = set(inspect.signature(call).parameters) - {"self", "options"} - inputs if call else set()
         check(keywords == wanted, name, keywords, wanted)
 

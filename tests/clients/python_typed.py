@@ -15,6 +15,9 @@ def results(ks: kernserve.Client, x: np.ndarray) -> None:
     first: tuple[kernserve.Tensor, kernserve.Tensor] = ks.topk(ks.map("gelu", both[1], store="g"), 3, store=("v", "i"))
     nearest: tuple[kernserve.Array, kernserve.Array] = ks.search(x, weight, 3, metric="cosine")
     assert nearest[1].ndim == 2
+    attended: kernserve.Array = ks.attention(x, weight, weight, causal="top_left", window=3)
+    with_sums: tuple[kernserve.Array, kernserve.Array] = ks.attention(x, attended, attended, lse=True)
+    assert with_sums[1].ndim == 1
     running: kernserve.Array = ks.scan(x, "max", axis=0, exclusive=True)
     summed = ks.reduce(running) if running.ndim > 1 else running
     counts: kernserve.Array = ks.histogram(running, 10, min=0, max=1)

@@ -15,7 +15,7 @@ from daemon import check, cpu_daemon, request, wrongs
 INFER, RAW = "/v2/models/{model}/infer", "/v2/models/{model}/raw"
 JSON_RESULTS = {"softmax": [0.0320586, 0.0871443, 0.2368828, 0.6439142], "reduce": [5, 9], "matmul": [1, 2, 3, 4], "norm": [0.3651481, 0.7302962, 1.0954443, 1.4605924],
                 "map": [11, 22, 13, 24], "topk": [4, 3], "scan": [1, 3, 6, 10],
-                "histogram": [1, 2, 0, 1], "gather": [5, 6, 1, 2], "layout": [1, 3, 2, 4], "window": [1, 2, 2, 3], "search": [7, 6]}
+                "histogram": [1, 2, 0, 1], "gather": [5, 6, 1, 2], "layout": [1, 3, 2, 4], "window": [1, 2, 2, 3], "search": [7, 6], "attention": [2, 4]}
 
 
 def close(got, want):
@@ -64,10 +64,11 @@ VALUES = {
     "layout": {"op": "transpose", "axes": "1,0", "starts": "1,0", "sizes": "1,-1", "ends": "2,1", "steps": "1,2", "before": "1,0", "after": "0,2", "mode": "edge", "value": "-1", "axis": "1",
                "new_shape": "4", "repeats": "2,1", "parts": "2", "part": "1"},
     "search": {"k": "2", "metric": "l2"},
+    "attention": {"scale": "2", "causal": "bottom_right", "window": "1", "softcap": "5", "layout": "bshd", "masked_rows": "nan", "lse": "true"},
     "window": {"size": "2", "stride": "2", "dilation": "1", "pad": "1,0", "auto_pad": "same_lower", "layout": "nchw", "value": "-1"},
 }
-INPUTS = {"matmul": ("FP32", "FP32"), "search": ("FP32", "FP32"), "gather": ("FP32", "INT32"), ("layout", "axis"): ("FP32", "FP32")}  # datatypes; of others one of FP32
-BESIDES = {("map", "a"): "&op=linear", ("map", "b"): "&op=linear", ("reduce", "ddof"): "&op=var", ("reduce", "p"): "&op=norm",
+INPUTS = {"matmul": ("FP32", "FP32"), "search": ("FP32", "FP32"), "attention": ("FP32", "FP32", "FP32"), "gather": ("FP32", "INT32"), ("layout", "axis"): ("FP32", "FP32")}  # datatypes; of others one of FP32
+BESIDES = {("map", "a"): "&op=linear", ("map", "b"): "&op=linear", ("reduce", "ddof"): "&op=var", ("reduce", "p"): "&op=norm", ("attention", "window"): "&causal=top_left",
            **{("layout", name): "&op=slice" for name in ("starts", "sizes", "ends", "steps")}, **{("layout", name): "&op=pad" for name in ("before", "after", "mode", "value")},
            ("layout", "axis"): "&op=concat", ("layout", "new_shape"): "&op=reshape", ("layout", "repeats"): "&op=tile", ("layout", "parts"): "&op=split", ("layout", "part"): "&op=split",
            **{("window", name): "&size=2" for name in ("stride", "dilation", "pad", "auto_pad", "layout", "value")},

@@ -396,6 +396,35 @@ def random_search(random, longest, datatype=None, metric=None):
     return Case("search", [*pair, *bias], **parameters)
 
 
+def random_attention(random, longest, datatype=None):
+    datatype, layout = datatype if datatype == "FP32" else random.choice(("FP32", "FP16", "BF16")), random.choice(("bhsd", "bshd"))
+    batches, kv_heads, group, queries, keys = (random.randint(1, most) for most in (2, 2, 3, 4, 20))
+    depth, value_depth, rank = random.randint(1, min(longest, 20)), random.randint(1, min(longest, 12)), random.choice((2, 3, 4, 4))
+    batches, kv_heads, group = batches if rank == 4 else 1, kv_heads if rank > 2 else 1, group if rank > 2 else 1
+    def shape(heads, rows, length):
+        return [batches, *((heads, rows) if layout == "bhsd" else (rows, heads)), length][4 - rank:] if rank > 2 else [rows, length]
+    inputs = [random_tensor(random, datatype, one) for one in (shape(kv_heads * group, queries, depth), shape(kv_heads, keys, depth), shape(kv_heads, keys, value_depth))]
+    mask = lengths = None
+    if random.random() < 0.3:
+        of = [batches, kv_heads * group, queries, keys][4 - rank:]
+        of = [n if i + 1 == len(of) or random.random() < 0.5 else 1 for i, n in enumerate(of)]
+        mask = random_tensor(random, random.choice(("FP32", datatype)), of)
+    if random.random() < 0.3:
+        lengths = Tensor(random.choice(("INT32", "INT64")), [batches], [random.randint(0, keys) for _ in range(batches)])
+    parameters = {"layout": layout} if layout == "bshd" else {}
+    if random.random() < 0.5:
+        parameters["causal"] = random.choice(("top_left", "bottom_right"))
+        if random.random() < 0.5:
+            parameters["window"] = random.randint(1, keys)
+    if random.random() < 0.3:
+        parameters["softcap"] = 3.5
+    if random.random() < 0.3:
+        parameters["scale"] = random.choice((0.5, 0.125))
+    if random.random() < 0.4:
+        parameters["lse"] = True
+    return Case("attention", [*inputs, mask, lengths], **parameters)
+
+
 SCANS = ("sum", "prod", "max", "min", "logsumexp")
 
 
@@ -524,4 +553,4 @@ def random_window(random, longest, datatype=None, layout=None):
 
 MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul, "norm": random_norm, "map": random_map,
           "topk": random_topk, "scan": random_scan, "histogram": random_histogram, "gather": random_gather,
-          "layout": random_layout, "window": random_window, "search": random_search}
+          "layout": random_layout, "window": random_window, "search": random_search, "attention": random_attention}

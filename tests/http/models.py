@@ -298,6 +298,39 @@ def check_fused(client, generator):
         client.delete("/v2/tensors/block." + name)
 
 
+def encoder(datatype, keys):
+    """Heads of a projection twice: attention as one node, and the products and the softmax that it stands for."""
+    def node(what, inputs, output, **parameters):
+        return {"name": "make_" + output, "op": what, "inputs": inputs, "outputs": [output], "parameters": parameters}
+    nodes, heads = [], {"q": 4, "k": 2, "v": 2}
+    for name, count in heads.items():
+        nodes += [node("matmul", ["x", "w" + name], name), node("layout", [name], name + "3", op="reshape", new_shape=[0, count, 6]),
+                  node("layout", [name + "3"], name + "h", op="transpose", axes=[1, 0, 2]), node("gather", [name + "h", "pairs"], name + "p") if count == 2 else
+                  node("map", [name + "h"], name + "p", op="mul", a=1)]
+    nodes += [node("attention", ["q3", "k3", "v3"], "one", causal="top_left", layout="bshd"), node("layout", ["one"], "o", op="reshape", new_shape=[0, 24]),
+              node("map", ["o", "x"], "y", op="add"),
+              node("matmul", ["qp", "kp"], "s", transpose_b=True, alpha=6 ** -0.5), node("softmax", ["s"], "p", causal="top_left"), node("matmul", ["p", "vp"], "c"),
+              node("layout", ["c"], "c3", op="transpose", axes=[1, 0, 2]), node("layout", ["c3"], "c2", op="reshape", new_shape=[0, 24]), node("map", ["c2", "x"], "z", op="add")]
+    return {"format": 1, "inputs": [{"name": "x", "datatype": datatype, "shape": [keys, 24]}],
+            "initializers": [*({"name": n, "tensor": "encoder." + n} for n in ("wq", "wk", "wv")), {"name": "pairs", "datatype": "INT64", "shape": [4], "data": [0, 0, 1, 1]}],
+            "nodes": nodes, "outputs": [{"name": "y"}, {"name": "z"}]}
+
+
+def check_attention(client, generator):
+    """A block of an encoder whose attention is one node, beside the chain of products and softmax."""
+    for datatype, worst in (("FP32", 1e-5), ("FP16", 0.02), ("BF16", 0.1)):
+        for name, columns in (("wq", 24), ("wk", 12), ("wv", 12)):
+            client.put_tensor("encoder." + name, random_tensor(generator, datatype, [24, columns], 0.3))
+        client.load("encoder", encoder(datatype, -1))
+        for rows in (1, 70):
+            got = infer(client, "encoder", [("x", random_tensor(generator, datatype, [rows, 24], 1.0))])
+            off = max(abs(a - b) / max(1, abs(b)) for a, b in zip(got["y"].values, got["z"].values))
+            check(got["y"].shape == [rows, 24] and off <= worst, "attention as a node", datatype, rows, "differs by", off)
+        client.delete("/v2/models/encoder")
+    for name in ("wq", "wk", "wv"):
+        client.delete("/v2/tensors/encoder." + name)
+
+
 def check_plans(daemon, client):
     """Models among the plans that have run, by their names, and gone with them."""
     def rows():
@@ -682,6 +715,7 @@ def main():
         check_wide(client, generator)
         check_fused(client, generator)
         check_own_sum(client, generator)
+        check_attention(client, generator)
         check_casts(client, generator)
         check_conditions(client)
         client.load("there", scaled(2.0))

@@ -24,6 +24,7 @@ MATMUL = "/v2/models/matmul/infer"
 NORM = "/v2/models/norm/infer"
 MAP = "/v2/models/map/infer"
 TOPK = "/v2/models/topk/infer"
+ATTENTION = "/v2/models/attention/infer"
 SEARCH = "/v2/models/search/infer"
 SCAN = "/v2/models/scan/infer"
 HISTOGRAM = "/v2/models/histogram/infer"
@@ -99,6 +100,13 @@ def search(matrix="[6,4]", queries="[2,4]", third=None, name="INPUT2", datatype=
     """search among ones, with a bias or a mask of ones."""
     more = [tensor(third, ones(third).replace("1", "true") if datatype == '"BOOL"' else ones(third), datatype, '"%s"' % name)] if third else []
     return infer(tensor(queries, ones(queries)), tensor(matrix, ones(matrix), name='"INPUT1"'), *more, to=to, more=',"parameters":' + json.dumps(given))
+
+
+def attention(key="[6,4]", value="[6,4]", query="[2,4]", fourth=None, name="INPUT3", datatype='"FP32"', numbers=None, **given):
+    """attention among ones, with a mask of ones or with lengths."""
+    more = [tensor(fourth, json.dumps(numbers) if numbers else ones(fourth), datatype, '"%s"' % name)] if fourth else []
+    return infer(tensor(query, ones(query)), tensor(key, ones(key), name='"INPUT1"'), tensor(value, ones(value), name='"INPUT2"'), *more, to=ATTENTION,
+                 more=',"parameters":' + json.dumps(given))
 
 
 def gather(indices, offsets=None, weights=None, table="[5,2]", datatype='"INT32"', to=GATHER, **given):
@@ -368,6 +376,21 @@ WORD_ROWS = [
     Row("topk of the largest or so", topk(largest="maybe"), 400, "parameter", STAYS),
     Row("topk of nothing", topk(shape="[2,0]"), 400, "empty", STAYS),
     Row("topk of rank 9", topk(shape="[1,1,1,1,1,1,1,1,1]"), 400, "shape", STAYS),
+    Row("attention of two inputs", pair("[2,2]", "[2,2]", '"FP32"', to=ATTENTION), 400, "name", STAYS),
+    Row("attention of vectors", attention(query="[4]"), 400, "shape", STAYS, "attention: INPUT0 has rank 1, takes 2 to 4"),
+    Row("attention of other keys", attention("[6,5]"), 400, "shape", STAYS, "attention: INPUT0 has 4 elements in a head, INPUT1 has 5"),
+    Row("attention of more values than keys", attention(value="[7,4]"), 400, "shape", STAYS, "attention: INPUT1 has 6 keys, INPUT2 has 7"),
+    Row("attention of heads that do not divide", attention("[2,6,4]", "[2,6,4]", "[3,2,4]"), 400, "shape", STAYS, "attention: INPUT0 has 3 heads, which is no multiple of INPUT1's 2"),
+    Row("attention of long heads", attention("[1,257]", "[1,4]", "[1,257]"), 400, "shape", STAYS, "attention: INPUT0 has heads of 257 elements, takes 1 to 256"),
+    Row("attention with a mask that does not broadcast", attention(fourth="[3,6]"), 400, "shape", STAYS, "attention: INPUT3 (mask) has shape [3,6], which does not broadcast to the scores' [2,6]"),
+    Row("attention with a mask of FP64", attention(fourth="[6]", datatype='"FP64"'), 400, "datatype", STAYS),
+    Row("attention with too many lengths", attention(fourth="[2]", name="INPUT4", datatype='"INT32"'), 400, "shape", STAYS, "attention: INPUT4 (lengths) has 2 values, INPUT0 has 1 batches"),
+    Row("attention with a length beyond the keys", attention(fourth="[1]", name="INPUT4", datatype='"INT32"', numbers=[7]), 400, "range", STAYS,
+        "attention: INPUT4 (lengths) has 7 at place 0: it is outside [0, 6], INPUT1's keys"),
+    Row("attention with a window and no causal", attention(window=2), 400, "parameter", STAYS, "attention: parameter 'window' is 2, which takes a causal"),
+    Row("attention with a soft cap below 0", attention(softcap=-1), 400, "parameter", STAYS),
+    Row("attention with a scale beyond FP32", attention(scale=1e39), 400, "parameter", STAYS),
+    Row("attention with an unknown causal", attention(causal="left"), 400, "parameter", STAYS),
     Row("search of one input", infer(to=SEARCH), 400, "name", STAYS),
     Row("search in FP64", pair("[2,2]", "[2,2]", '"FP64"', to=SEARCH), 400, "datatype", STAYS),
     Row("search of a vector", search(queries="[4]"), 400, "shape", STAYS, "search: INPUT0 has rank 1, needs 2"),

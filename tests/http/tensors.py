@@ -397,6 +397,52 @@ def search(queries, matrix, bias=None, k=1, metric="dot"):
     return Expected("FP32", [q, k], scores, errors, [Expected("INT64", [q, k], places, [0] * len(places))])
 
 
+def _heads(tensor, layout):
+    """[B, H, S, D] of a tensor of rank 2 to 4, and where an element of it lies."""
+    shape = tensor.shape
+    h, s = (-2, -3) if layout == "bshd" and len(shape) > 2 else (-3, -2)
+    extents = [shape[0] if len(shape) > 3 else 1, shape[h] if len(shape) > 2 else 1, shape[s], shape[-1]]
+    def at(b, head, row):
+        first, second = (row, head) if layout == "bshd" else (head, row)
+        return ((b * extents[2 if layout == "bshd" else 1] + first) * extents[1 if layout == "bshd" else 2] + second) * extents[3]
+    return extents, at
+
+
+def attention(query, key, value, mask=None, lengths=None, scale=None, causal="none", window=0, softcap=0, layout="bhsd", masked_rows="zero", lse=False):
+    ((batches, heads, queries, depth), q_at), ((_, kv_heads, keys, _), k_at) = _heads(query, layout), _heads(key, layout)
+    (_, _, _, value_depth), v_at = _heads(value, layout)
+    scale = 1 / math.sqrt(depth) if scale is None else scale
+    unit, out = UNIT[query.datatype], Tensor(query.datatype, list(query.shape[:-1]) + [value_depth], [0] * (batches * heads * queries * value_depth))
+    o_at, values, errors, sums = _heads(out, layout)[1], list(out.values), list(out.values), []
+    extents = [1] * (4 - len(mask.shape)) + list(mask.shape) if mask else []
+    for b, h, i in itertools.product(range(batches), range(heads), range(queries)):
+        length, group = lengths.values[b] if lengths else keys, h // (heads // kv_heads)
+        last = i + (length - queries if causal == "bottom_right" else 0) if causal != "none" else length - 1
+        taken = {}
+        for j in range(max(0, last - window) if window else 0, min(last + 1, length)):
+            dot = math.fsum(query.values[q_at(b, h, i) + d] * key.values[k_at(b, group, j) + d] for d in range(depth)) * scale
+            dot = softcap * math.tanh(dot / softcap) if softcap else dot
+            if mask:
+                place = 0
+                for extent, index in zip(extents, (b, h, i, j)):
+                    place = place * extent + (index if extent > 1 else 0)
+                if mask.datatype == "BOOL" and not mask.values[place]:
+                    continue
+                dot += 0 if mask.datatype == "BOOL" else mask.values[place]
+            taken[j] = dot
+        most = max(taken.values(), default=-math.inf)
+        weights = {j: math.exp(z - most) for j, z in taken.items()} if most > -math.inf else {}
+        total = math.fsum(weights.values())
+        sums.append(most + math.log(total) if weights else math.nan if masked_rows == "nan" else -math.inf)
+        for c in range(value_depth):
+            terms = [w * value.values[v_at(b, group, j) + c] / total for j, w in weights.items()]
+            values[o_at(b, h, i) + c] = math.fsum(terms) if weights else math.nan if masked_rows == "nan" else 0.0
+            errors[o_at(b, h, i) + c] = (4 * unit + (depth + 40) * UNIT["FP32"]) * math.fsum(map(abs, terms)) + 1e-7
+    more = [Expected("FP32", list(query.shape[:-1]) if layout == "bhsd" or len(query.shape) < 3 else [*query.shape[:-3], heads, queries], sums,
+                     [4 * unit + (depth + 40) * UNIT["FP32"] * (1 + abs(s)) for s in sums])] if lse else []
+    return Expected(query.datatype, out.shape, values, errors, more)
+
+
 def scan(x, op="sum", axis=-1, exclusive=False, reverse=False):
     """Each prefix is what reduce makes of it; nothing has the identity."""
     axis %= len(x.shape)
@@ -572,6 +618,6 @@ def window(x, size, stride=1, dilation=1, pad=None, auto_pad="none", layout="nhw
 
 
 REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk, "scan": scan,
-             "histogram": histogram, "gather": gather, "layout": layout, "window": window, "search": search}
+             "histogram": histogram, "gather": gather, "layout": layout, "window": window, "search": search, "attention": attention}
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernels", "ops", "ops.def")) as _file:
     MODELS = tuple(re.findall(r"^OP\((\w+)\)", _file.read(), re.M))  # each has a reference here and a maker in forms.py

@@ -10,7 +10,7 @@
 #include "ops/op_harness.h"
 #include "ops/op_values.h"
 #include "cpu/reference.h"
-#include "ops/histogram.h"
+#include "ops/histogram/histogram.h"
 
 extern const ks_op ks_op_histogram;
 

@@ -8,7 +8,7 @@
 #include "cpu/reduce/elements.h"
 #include "cpu/reference.h"
 #include "cpu/simd.h"
-#include "ops/histogram.h"
+#include "ops/histogram/histogram.h"
 
 extern const ks_cpu_op ks_histogram_cpu;
 

@@ -3,7 +3,7 @@
 #define KS_HISTOGRAM_SHAPE_CUH
 
 #include "cuda/common/launch.cuh"
-#include "ops/histogram.h"
+#include "ops/histogram/histogram.h"
 
 enum {
     HISTOGRAM_LOADS = 4,    /* vectors of a thread in flight */

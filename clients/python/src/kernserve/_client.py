@@ -189,6 +189,34 @@ class Client:
         return self._operate("search", (queries, matrix, bias, mask), {"k": k, "metric": metric}, 2, **options)
 
     @overload
+    def attention(self, query: Any, key: Any, value: Any, mask: Any = None, lengths: Any = None, *, store: str,
+                  lse: Literal[False, None] = None, **options: Any) -> Tensor: ...
+
+    @overload
+    def attention(self, query: Any, key: Any, value: Any, mask: Any = None, lengths: Any = None, *, store: Tuple[str, str],
+                  lse: Literal[True], **options: Any) -> Tuple[Tensor, Tensor]: ...
+
+    @overload
+    def attention(self, query: Any, key: Any, value: Any, mask: Any = None, lengths: Any = None, *, lse: Literal[True],
+                  store: None = None, **options: Any) -> Tuple[Array, Array]: ...
+
+    @overload
+    def attention(self, query: Any, key: Any, value: Any, mask: Any = None, lengths: Any = None, *, scale: Optional[float] = None, causal: Optional[str] = None,
+                  window: Optional[int] = None, softcap: Optional[float] = None, layout: Optional[str] = None, masked_rows: Optional[str] = None,
+                  lse: Literal[False, None] = None, store: None = None, **options: Any) -> Array: ...
+
+    def attention(self, query: Any, key: Any, value: Any, mask: Any = None, lengths: Any = None, *, scale: Optional[float] = None, causal: Optional[str] = None,
+                  window: Optional[int] = None, softcap: Optional[float] = None, layout: Optional[str] = None, masked_rows: Optional[str] = None,
+                  lse: Optional[bool] = None, **options: Any) -> Any:
+        """softmax(scale * query @ key.T + mask) @ value, of heads [batches, heads, rows, elements]; leading axes may be left out of all three.
+
+        A mask of bool selects instead. lengths: int32 or int64, how many keys each batch has. causal: none top_left bottom_right. window: keys
+        in front of the last one that causal leaves. layout: bhsd, or bshd for [batches, rows, heads, elements]. masked_rows: what rows of
+        nothing are, zero or nan. lse: the logarithms of the sums as well, in a pair."""
+        parameters = {"scale": scale, "causal": causal, "window": window, "softcap": softcap, "layout": layout, "masked_rows": masked_rows, "lse": lse}
+        return self._operate("attention", (query, key, value, mask, lengths), parameters, 2 if lse else 1, **options)
+
+    @overload
     def scan(self, x: Any, op: Optional[str] = None, *, store: str, **options: Any) -> Tensor: ...
 
     @overload

@@ -1,0 +1,58 @@
+/* The launches of attention's kernels: which instance an algorithm means. */
+#ifndef KS_ATTENTION_LAUNCH_CUH
+#define KS_ATTENTION_LAUNCH_CUH
+
+#include "cuda/attention/halves.cuh"
+#include "cuda/attention/merge.cuh"
+#include "cuda/attention/plan.h"
+
+typedef void attention_kernel(ks_site, attention_shape);
+
+static inline cudaError_t attention_go_kernel(const attention_launch &go, attention_kernel *kernel)
+{
+    const dim3 grid((unsigned)go.c.grid, (unsigned)go.bucket);
+    return ks_launch(kernel, grid, ATTENTION_MMA_THREADS, (size_t)go.c.shared_bytes, false, go.stream, go.site, go.a);
+}
+
+static inline cudaError_t attention_allow_kernel(attention_kernel *kernel, int shared_bytes)
+{
+    return cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+}
+
+template <class T>
+static cudaError_t attention_go_merge(const attention_launch &go)
+{
+    const int64_t warps = (int)ATTENTION_MERGE_THREADS / (int)KS_WARP,
+                  wanted = (go.a.units * go.a.rows + warps - 1) / warps;
+    const dim3 grid((unsigned)(wanted < KS_GRID_MAX ? wanted : (int64_t)KS_GRID_MAX), (unsigned)go.bucket);
+    return ks_launch(attention_merge<T>, grid, ATTENTION_MERGE_THREADS, 0, false, go.stream, go.site, go.a);
+}
+
+template <class T, bool APART>
+static attention_kernel *attention_halves_of(int columns)
+{
+    return columns <= 64    ? attention_halves<T, 64, APART>
+           : columns <= 128 ? attention_halves<T, 128, APART>
+                            : attention_halves<T, 256, APART>;
+}
+
+template <class T>
+static cudaError_t attention_go_halves(const attention_launch &go)
+{
+    return attention_go_kernel(go, go.c.apart ? attention_halves_of<T, true>(go.c.columns)
+                                              : attention_halves_of<T, false>(go.c.columns));
+}
+
+template <class T>
+static cudaError_t attention_allow_halves(int shared_bytes)
+{
+    cudaError_t status = cudaSuccess;
+    for (int columns = 64; columns <= 256 && status == cudaSuccess; columns *= 2) {
+        status = attention_allow_kernel(attention_halves_of<T, true>(columns), shared_bytes);
+        if (status == cudaSuccess)
+            status = attention_allow_kernel(attention_halves_of<T, false>(columns), shared_bytes);
+    }
+    return status;
+}
+
+#endif

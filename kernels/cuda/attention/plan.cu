@@ -1,0 +1,143 @@
+/* How attention is spread over the chip (plan.h): rows of a CTA, splits of the keys, stages of the ring, units of a launch.
+ *
+ * Rule     few rows (SPLIT_ROWS) are split over their keys, by the capacity alone: up to SPLITS parts of at least PART keys. */
+#include "cuda/attention/floats.cuh"
+#include "cuda/attention/halves.cuh"
+#include "cuda/attention/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    SPLIT_ROWS = 64, /* of a unit, at most */
+    SPLITS = 32,
+    PART = 64,              /* keys */
+    STAGES = 4,             /* of a ring, at most */
+    RING_BYTES = 72 << 10,  /* of one, about: two CTAs and more on an SM */
+    STATIC_BYTES = 1 << 10, /* of shared memory, what the system has besides */
+    MAPPED_AGAIN = 64 << 10 /* bytes that may be read more than once over the link */
+};
+
+static int64_t over(int64_t value, int64_t by)
+{
+    return (value + by - 1) / by;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t unit_bytes(const ks_attention_shape &s, const attention_algorithm &c)
+{
+    return c.splits == 1
+               ? 0
+               : (size_t)(s.group * s.queries) * (size_t)c.splits * (size_t)(2 + s.value_depth) * sizeof(float);
+}
+
+static void choose_splits(const ks_attention_shape &s, attention_algorithm *c)
+{
+    const int64_t rows = s.group * s.queries;
+    c->part = rows > SPLIT_ROWS ? most(1, s.keys) : most(PART, over(over(s.keys, SPLITS), PART) * PART);
+    c->splits = (int32_t)most(1, over(s.keys, c->part));
+    if (c->splits == 1) c->part = INT64_MAX / 4;
+}
+
+/* false: one stage does not fit. */
+static bool choose_memory(const ks_chip *chip, const ks_attention_shape &s, attention_algorithm *c)
+{
+    const int64_t room = (int64_t)chip->shared_optin - STATIC_BYTES;
+    c->stages = 1;
+    if (s.dtype == KS_FP32) {
+        c->shared_bytes = attention_floats_bytes(s.depth, c->columns);
+        return c->shared_bytes <= room;
+    }
+    const int64_t query = (int64_t)c->tile * attention_row_bytes(s.depth);
+    const int64_t stage = attention_stage_bytes(s.depth, s.value_depth);
+    const int64_t good = least(room - query, most(2 * stage, RING_BYTES));
+    c->stages = (int32_t)most(1, least(STAGES, good / stage));
+    const int64_t ring = most(c->stages * stage, c->apart ? (int64_t)attention_apart_bytes(c->columns) : 0);
+    c->shared_bytes = (int32_t)(query + ring);
+    return c->shared_bytes <= room;
+}
+
+static bool choose(const ks_chip *chip, const ks_attention_shape &s, attention_algorithm *c)
+{
+    const int64_t rows = s.group * s.queries, units = s.batches * s.kv_heads;
+    *c = {};
+    choose_splits(s, c);
+    c->apart = s.dtype != KS_FP32 && rows <= ATTENTION_M;
+    c->tile = s.dtype == KS_FP32 ? (int)ATTENTION_ROWS
+              : c->apart         ? (int)ATTENTION_M
+                                 : (int)ATTENTION_M * (int)ATTENTION_MMA_WARPS;
+    c->columns = s.value_depth <= 64 ? 64 : s.value_depth <= 128 ? 128 : 256;
+    const size_t bytes = unit_bytes(s, *c);
+    c->units = bytes ? most(1, least(units, (int64_t)(chip->workspace_bytes / bytes))) : units;
+    c->grid = most(1, least(c->units * over(rows, c->tile) * c->splits, INT32_MAX));
+    return choose_memory(chip, s, c);
+}
+
+attention_launch attention_launch_of(const ks_spec *spec, const attention_algorithm &c)
+{
+    attention_launch go = {};
+    const int64_t vector = 16 / (int64_t)ks_dtype_size(spec->in[0].dtype);
+    attention_shape &a = go.a;
+    go.c = c;
+    a.s = ks_attention_shape_of(spec);
+    a.query = spec->in[KS_ATTENTION_QUERY].offset;
+    a.key = spec->in[KS_ATTENTION_KEY].offset;
+    a.value = spec->in[KS_ATTENTION_VALUE].offset;
+    a.mask = spec->in[KS_ATTENTION_MASK].offset;
+    a.lengths = spec->in[KS_ATTENTION_LENGTHS].offset;
+    a.out = spec->out[0].offset;
+    a.lse = spec->out[1].offset;
+    a.rows = a.s.group * a.s.queries;
+    a.tiles = over(a.rows, c.tile);
+    a.part = c.part;
+    a.splits = c.splits;
+    a.stages = c.stages;
+    a.vectors = a.s.depth % vector == 0 && a.s.value_depth % vector == 0;
+    return go;
+}
+
+/* Keys and values are read once for a tile of rows. */
+static bool reads_once(const ks_spec *spec, const ks_attention_shape &s, const attention_algorithm &c)
+{
+    if (s.group * s.queries > c.tile) return false;
+    return !s.masked || spec->in[KS_ATTENTION_MASK].size_bytes <= MAPPED_AGAIN;
+}
+
+static void name_kernel(const ks_attention_shape &s, const attention_algorithm &c, ks_kernel_info *info)
+{
+    snprintf(info->kernel, sizeof info->kernel, "attention_%s<%s, %d%s> in %d splits, %d stages",
+             s.dtype == KS_FP32 ? "floats" : "halves", ks_dtype_name(s.dtype), c.columns, c.apart ? ", apart" : "",
+             c.splits, c.stages);
+    info->grid = c.grid;
+    info->threads = ATTENTION_MMA_THREADS;
+    info->cluster = 1;
+    info->shared_bytes = (size_t)c.shared_bytes;
+}
+
+ks_status attention_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
+{
+    const ks_attention_shape s = ks_attention_shape_of(spec);
+    attention_algorithm c;
+    if (!choose(chip, s, &c))
+        return ks_fail(error, KS_WORK, "attention: heads of %d and %d elements do not fit on this device", s.depth,
+                       s.value_depth);
+    if (ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec) <= KS_MAPPED_MOST) c.grid = least(c.grid, KS_GRID_MAX);
+    out->once = reads_once(spec, s, c);
+    out->batch_max = KS_BATCH_MAX;
+    out->workspace_bytes = ks_align(unit_bytes(s, c) * (size_t)c.units);
+    if (out->workspace_bytes > chip->workspace_bytes)
+        return ks_fail(error, KS_WORK, "attention: a key head's parts are %zu bytes, on this device at most %zu",
+                       out->workspace_bytes, chip->workspace_bytes);
+    name_kernel(s, c, &out->kernel_info);
+    memcpy(out->algorithm, &c, sizeof c);
+    return KS_OK;
+}
