@@ -483,6 +483,11 @@ static void on_plain_event(ks_http *http, ks_conn *conn, uint32_t events)
 {
     const bool now = rests(conn);
     if (events & EPOLLRDHUP) ks_conn_fin(conn, http->now_ns);
+    if (conn->state == KS_AT_CUT && (events & (EPOLLHUP | EPOLLERR)) == EPOLLHUP) {
+        /* Both sides have ended; what the client sent last is dropped first, as ever behind a cut. */
+        ks_io_queue_join(http, conn);
+        return;
+    }
     if (events & (EPOLLHUP | EPOLLERR)) {
         if (!now) ks_plain_finish(http, conn, false);
         if (ks_conn_is_plain(conn)) ks_plain_hang_up(http, conn);
