@@ -283,13 +283,14 @@ static void send_plain(ks_http *http, ks_conn *conn, ks_response *response)
     t->source = response->source;
     t->body_length = response->bodiless ? 0 : response->length;
     t->sent = 0;
-    if (response->head_more) t->long_response_head = malloc(KS_RESPONSE_HEAD_MAX + response->head_more);
+    if (response->head_more) t->long_response_head = malloc(KS_CONTINUE + KS_RESPONSE_HEAD_MAX + response->head_more);
     if (response->head_more && !t->long_response_head) {
         drop_plain(http, conn);
         return;
     }
     char *const head = t->long_response_head ? t->long_response_head : t->response_head;
-    t->response_head_length = ks_response_head(response, &http->date, head);
+    const size_t interim = ks_io_interim_rest(t, head);
+    t->response_head_length = interim + ks_response_head(response, &http->date, head + interim);
     if (t->body_length > KS_WHOLE_MAX || ks_io_send(http, conn) == KS_MOVED) ks_io_queue_join(http, conn);
 }
 
