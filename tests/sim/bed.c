@@ -244,6 +244,7 @@ void sim_bed_run(void)
     if (status != KS_OK) sim_wrong(error.text, status, 0);
     ks_shard_join(&shard);
     const bool lost = sim_bed_failed() || bed.stuck;
+    if (sim_bed_failed()) sim_check(sim.dies_ns != SIM_NEVER, "a device is given up that has no fault", 0, 0);
     close_parts();
     bed.stage = SHUT;
     if (lost) {

@@ -42,6 +42,12 @@ static bool is_rough(const client *c)
     return c->quits_at != SIZE_MAX || c->stops_at != SIZE_MAX;
 }
 
+/* Perhaps more than the daemon waits for. */
+static bool is_slow(const client *c)
+{
+    return c->pace_ns > SIM_MS || c->rest_ns > SIM_MS;
+}
+
 static void draw_client(client *c)
 {
     memset(c, 0, sizeof *c);
@@ -53,9 +59,9 @@ static void draw_client(client *c)
     c->ahead = sim_one_in(2) ? (int)sim_between(0, 3) : 0;
     c->segment = sim_one_in(3) ? (size_t)sim_skewed(1, 300) : (size_t)sim_skewed(1000, 100000);
     if (c->segment < c->out.n / SEGMENTS_MAX) c->segment = c->out.n / SEGMENTS_MAX;
-    c->read = sim_one_in(4) ? (size_t)sim_skewed(16, 2000) : READ_MAX;
+    c->read = sim_one_in(4) ? (size_t)sim_skewed(64, 2000) : READ_MAX;
     c->pace_ns = sim_skewed(SIM_US, !sim.calm && sim_one_in(8) ? 50 * SIM_MS : SIM_MS);
-    c->rest_ns = sim_skewed(SIM_US, sim_one_in(8) ? 50 * SIM_MS : SIM_MS);
+    c->rest_ns = sim_skewed(SIM_US, !sim.calm && sim_one_in(8) ? 50 * SIM_MS : SIM_MS);
     c->quits_at = c->stops_at = SIZE_MAX;
     if (!sim.calm && sim_one_in(6)) c->quits_at = sim_draw(c->out.n + 1);
     if (!sim.calm && sim_one_in(12)) c->stops_at = sim_draw(c->out.n);
@@ -81,7 +87,7 @@ static bool may_get(const client *c, const sim_request *request, int status)
 {
     if (sim.calm) return false;
     if (status == 503) return true;
-    if (status == 408) return c->stops_at != SIZE_MAX || sim.jumps || c->pace_ns > SIM_MS;
+    if (status == 408) return c->stops_at != SIZE_MAX || sim.jumps || is_slow(c);
     if (status == 504) return request->inference;
     return status == 500 && request->inference && sim.failing;
 }
@@ -179,7 +185,7 @@ static void send_some(client *c)
 static void check_end(client *c)
 {
     const bool all = c->answered == c->count;
-    if (all || c->ends || is_rough(c)) return;
+    if (all || c->ends || is_rough(c) || is_slow(c)) return;
     if (sim_memory_failures() > 0 || sim_bed_drains() || sim.jumps) return;
     sim_wrong(sim_peer_was_reset(index_of(c)) ? "a connection is reset" : "a connection ends without a response",
               index_of(c), c->answered);

@@ -15,6 +15,9 @@
 
 enum { POISON = 0xA5, SLOTS_MAX = 256 };
 
+/* After which a device without progress must be known to be lost: the limit is half a second of turns. */
+static const int64_t found_ns = 5000000000;
+
 struct ks_lane {
     ks_batch *batch;
     int64_t done_ns;
@@ -231,6 +234,8 @@ static ks_poll poll_lane(ks_lane *lane, ks_error *error)
         ks_fail(error, KS_DEVICE, "the work failed");
         return end(lane, false);
     }
+    if (lane->silent && !sim.jumps)
+        sim_check(sim_world_now_ns() - lane->done_ns < found_ns, "work that does not end is not found", lane->index, 0);
     if (lane->silent || sim_world_now_ns() < lane->done_ns) return KS_RUNNING;
     return end(lane, true);
 }

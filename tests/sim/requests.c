@@ -122,9 +122,19 @@ static void put_chunked(sim_bytes *out, const char *bytes, size_t n)
     sim_print(out, "0\r\n\r\n");
 }
 
+/* Now and then a head that has no room in what a connection keeps. */
+static void put_field(sim_bytes *out)
+{
+    if (!sim_one_in(12)) return;
+    sim_print(out, "X-Field: ");
+    for (int64_t left = sim_skewed(1, 12000); left > 0; left--) sim_put(out, "x", 1);
+    sim_print(out, "\r\n");
+}
+
 /* The head's last fields, and the body with a length or in chunks. */
 static void put_body(sim_bytes *out, sim_request *request, const void *bytes, size_t n)
 {
+    put_field(out);
     const bool chunked = sim_one_in(5);
     request->waits = sim_one_in(10);
     if (request->waits) sim_print(out, "Expect: 100-continue\r\n");
@@ -146,6 +156,8 @@ static void put_raw(sim_bytes *out, sim_request *request, const work *w)
         sim_print(out, "&shape=%d,%d", w->depth, w->cols);
     else
         sim_print(out, "&axis=1");
+    if (sim_one_in(6)) sim_print(out, "&priority=%d", (int)sim_draw(3));
+    if (!sim.calm && sim_one_in(6)) sim_print(out, "&timeout=%d", (int)sim_skewed(1, 20000));
     sim_print(out, " HTTP/1.1\r\nHost: localhost\r\n");
     put_body(out, request, w->in, w->count * sizeof(float));
     request->body = SIM_BODY_BYTES;

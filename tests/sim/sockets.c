@@ -13,6 +13,7 @@
 #include <sys/uio.h>
 
 #include "sim/clients.h"
+#include "sim/device.h"
 #include "sim/sim.h"
 
 enum { FIRST = 20000, EVENTFDS = 8, EVENTFD = FIRST + SIM_LINKS, EPOLL = EVENTFD + EVENTFDS, ROOM_MAX = 1 << 20 };
@@ -24,7 +25,8 @@ typedef struct link {
     uint64_t received;
     bool fin, reset, told; /* the client's end: no more comes; told: the daemon has had its error */
     bool shut_in, shut_out, closed, lost;
-    bool full; /* a write found no room */
+    bool full;  /* a write found no room */
+    bool tried; /* and was of a response that was made while the device was good */
     bool watched, edge;
     uint32_t interest;
     uint64_t key;
@@ -124,6 +126,16 @@ static size_t take_bytes(link_t *link, const struct iovec *parts, size_t count, 
     return taken;
 }
 
+/* A response of the device's work that begins. One that found no room before the fault was made before it. */
+static void check_fault(const link_t *link, const struct iovec *first)
+{
+    static const char good[] = "HTTP/1.1 200", work[] = "Server-Timing";
+    if (!sim_device_is_lost() || link->tried || first->iov_len < sizeof good) return;
+    const bool is_work = memcmp(first->iov_base, good, sizeof good - 1) == 0 &&
+                         memmem(first->iov_base, first->iov_len, work, sizeof work - 1) != NULL;
+    if (is_work) sim_wrong("200 for work of a device that is lost", index_of(link), 0);
+}
+
 ssize_t sim_sendv(int fd, const struct iovec *parts, size_t count)
 {
     link_t *link = link_of(fd);
@@ -131,9 +143,11 @@ ssize_t sim_sendv(int fd, const struct iovec *parts, size_t count)
     for (size_t i = 0; i < count; i++) wanted += parts[i].iov_len;
     if (sim_one_in(sim.eintr)) return fail(EINTR);
     if (link->reset || link->shut_out) return fail(link->reset && !link->told ? ECONNRESET : EPIPE);
+    check_fault(link, parts);
     size_t room = link->out_cap - link->out_n;
     if (wanted > 0 && room == 0) {
         link->full = true;
+        link->tried |= !sim_device_is_lost();
         return fail(EAGAIN);
     }
     if (wanted > 1 && (link->out_n > 0 || wanted > 64) && sim_one_in(sim.short_writes)) {
@@ -143,6 +157,7 @@ ssize_t sim_sendv(int fd, const struct iovec *parts, size_t count)
     }
     const size_t taken = take_bytes(link, parts, count, wanted < room ? wanted : room);
     if (taken < wanted) link->full = true;
+    link->tried = false;
     sim_event("send", index_of(link), (int64_t)taken);
     sim_client_look(index_of(link));
     return (ssize_t)taken;
