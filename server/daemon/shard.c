@@ -227,10 +227,13 @@ static void check_idle(ks_shard *shard)
         ks_engine_running(shard->engine))
         return;
     shard->checked_ns = shard->now_ns;
-    if (ks_engine_check(shard->engine, &error) == KS_OK)
+    const ks_status status = ks_engine_check(shard->engine, &error);
+    if (status == KS_OK)
         atomic_store(&shard->daemon->checked_ns, ks_now_ns());
-    else
+    else if (status == KS_DEVICE)
         lose_device(shard, error.text);
+    else /* the host's, no memory for instance: no verdict on the device, and the next test is due as ever */
+        KS_LOG(KS_LOG_WARN, "known-answer test not made", KS_INT("shard", shard->index), KS_TEXT("reason", error.text));
 }
 
 static void turn(ks_shard *shard)

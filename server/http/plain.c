@@ -282,13 +282,14 @@ static void send_plain(ks_http *http, ks_conn *conn, ks_response *response)
     t->source = response->source;
     t->body_length = response->bodiless ? 0 : response->length;
     t->sent = 0;
-    if (response->head_more) t->long_response_head = malloc(KS_RESPONSE_HEAD_MAX + response->head_more);
+    if (response->head_more) t->long_response_head = malloc(KS_CONTINUE + KS_RESPONSE_HEAD_MAX + response->head_more);
     if (response->head_more && !t->long_response_head) {
         drop_plain(http, conn);
         return;
     }
     char *const head = t->long_response_head ? t->long_response_head : t->response_head;
-    t->response_head_length = ks_response_head(response, &http->date, head);
+    const size_t interim = ks_io_interim_rest(t, head);
+    t->response_head_length = interim + ks_response_head(response, &http->date, head + interim);
     if (t->body_length > KS_WHOLE_MAX || ks_io_send(http, conn) == KS_MOVED) ks_io_queue_join(http, conn);
 }
 
@@ -482,6 +483,11 @@ static void on_plain_event(ks_http *http, ks_conn *conn, uint32_t events)
 {
     const bool now = rests(conn);
     if (events & EPOLLRDHUP) ks_conn_fin(conn, http->now_ns);
+    if (conn->state == KS_AT_CUT && (events & (EPOLLHUP | EPOLLERR)) == EPOLLHUP) {
+        /* Both sides have ended; what the client sent last is dropped first, as ever behind a cut. */
+        ks_io_queue_join(http, conn);
+        return;
+    }
     if (events & (EPOLLHUP | EPOLLERR)) {
         if (!now) ks_plain_finish(http, conn, false);
         if (ks_conn_is_plain(conn)) ks_plain_hang_up(http, conn);

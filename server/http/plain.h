@@ -34,7 +34,8 @@ typedef struct ks_plain_conn {
     ks_chunked chunks;  /* the framing of its body, where it is chunked */
     size_t chunk;       /* how much of a body is looked at at once */
     /* the response: */
-    char response_head[KS_RESPONSE_HEAD_MAX];
+    char response_head[KS_CONTINUE +
+                       KS_RESPONSE_HEAD_MAX];       /* behind the rest of 100 Continue, where a part of it has left */
     char *long_response_head;                       /* one that has no room there; NULL: none */
     size_t response_head_length, body_length, sent; /* sent: of both */
     const char *body;                               /* NULL: the source's */
@@ -84,6 +85,8 @@ typedef enum ks_move {
     KS_OVER   /* the connection has no more of these, or has ended */
 } ks_move;
 
+/* Puts the rest of a 100 Continue of which a part has been sent there, in front of which nothing may come. Returns its length. */
+size_t ks_io_interim_rest(ks_plain_conn *t, char out[KS_CONTINUE]);
 /* Of a response. */
 ks_move ks_io_send(ks_http *http, ks_conn *conn);
 

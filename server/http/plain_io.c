@@ -9,6 +9,7 @@
  *          requests never wait for a large one, however long; and while there are some, turns and chunks are short.
  * Threads  the loop's own. */
 #include <errno.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -86,13 +87,23 @@ static void fit_chunk(const ks_http *http, ks_plain_conn *t, size_t offered, siz
     if (t->chunk < KS_CHUNK_MIN) t->chunk = KS_CHUNK_MIN;
 }
 
+static const char interim_text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+_Static_assert(sizeof interim_text - 1 == KS_CONTINUE, "the length of 100 Continue");
+
+size_t ks_io_interim_rest(ks_plain_conn *t, char out[KS_CONTINUE])
+{
+    const size_t rest = t->interim < KS_CONTINUE ? t->interim : 0;
+    memcpy(out, interim_text + KS_CONTINUE - rest, rest);
+    t->interim = 0;
+    return rest;
+}
+
 /* The rest of 100 Continue. */
 static ks_move send_interim(ks_http *http, ks_conn *conn)
 {
-    static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    _Static_assert(sizeof text - 1 == KS_CONTINUE, "the length of 100 Continue");
     ks_plain_conn *t = ks_plain_conn_of(conn);
-    const ssize_t n = send(conn->fd, text + KS_CONTINUE - t->interim, t->interim, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const char *const rest = interim_text + KS_CONTINUE - t->interim;
+    const ssize_t n = TEMP_FAILURE_RETRY(send(conn->fd, rest, t->interim, MSG_NOSIGNAL | MSG_DONTWAIT));
     if (n < 0 && errno == EAGAIN) return KS_STUCK;
     if (n < 0) return give_up(http, conn);
     t->interim -= (unsigned)n;
