@@ -17,7 +17,7 @@
 
 #ifdef KS_HAVE_ONEDNN
 
-#include "ops/matmul.h"
+#include "cpu/matmul/finish.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -103,16 +103,6 @@ static bool multiply(const ks_matmul_shape *s, const float *a, const float *b, f
     if (exchanges(s, &left, &right)) return multiply_exchanged(s, &left, &right, out);
     return dnnl_sgemm(left.transposed, right.transposed, s->m, s->n, s->k, (float)s->alpha, left.data, left.stride,
                       right.data, right.stride, 0, out, s->n) == dnnl_success;
-}
-
-static void finish(const ks_matmul_shape *s, const float *bias, float *out)
-{
-    if (!s->biased && s->activation == KS_MATMUL_NONE) return;
-    const int64_t count = s->batch * s->m * s->n;
-    for (int64_t at = 0; at < count; at++) {
-        const double sum = (double)out[at] + (s->biased ? (double)bias[at % s->n] : 0);
-        out[at] = (float)ks_matmul_activate(s->activation, sum);
-    }
 }
 
 /* --- start ------------------------------------------------------------------------------------------------------------- */
@@ -260,7 +250,7 @@ bool ks_onednn_run(const ks_spec *spec, const void *const *in, void *out)
         if (!multiply(&s, (const float *)in[0] + a, (const float *)in[1] + b, (float *)out + i * s.m * s.n))
             return false;
     }
-    finish(&s, s.biased ? in[2] : NULL, out);
+    ks_matmul_finish(&s, s.biased ? in[2] : NULL, out);
     return true;
 }
 

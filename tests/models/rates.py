@@ -56,14 +56,15 @@ def wrk_rate(url, model, rows, datatype):
     return float(found[1]) if found else None
 
 
-def race(ks, url, session, model, output, batches, datatype="FP32"):
-    """batches: arrays of the model's one input."""
+def race(ks, url, session, model, output, batches, datatype="FP32", others=()):
+    """batches: arrays of the model's one input. others: what else in this process takes such an array, as (name, function)."""
     name = session.get_inputs()[0].name
     served = ks.definition(model)["inputs"][0]["name"]
     print("requests/s, medians of %d turns; %d threads call onnxruntime in this process, by the client, wrk has 16 connections" % (TURNS, THREADS))
     for rows in batches:
         sides = {"onnxruntime": lambda: rate(lambda rows: session.run([output], {name: rows}), rows),
                  "Python client": lambda: rate(lambda rows: ks.infer(model, **{served: rows}), rows), "wrk": lambda: wrk_rate(url, model, rows, datatype)}
+        sides.update({other: lambda ask=ask: rate(ask, rows) for other, ask in others})
         rates = {side: [] for side in sides}
         for _ in range(TURNS):
             for side, measure in sides.items():
