@@ -25,6 +25,7 @@ import time
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SETS_BYTES, SETS_LEAST, SETS_MOST = 300 << 20, 4, 64
 REPLAY_US, LAUNCHES_LEAST, LAUNCHES_MOST = 10000, 4, 96
@@ -560,6 +561,72 @@ class SearchCase(Case):
         return count
 
 
+ATTENTIONS = {"attention": False, "attn_causal": True}
+ATTENTION_CHECKED = 64  # rows of a head that are compared with float64
+
+
+class AttentionCase(Case):
+    """A row of attention, beside scaled_dot_product_attention by cuDNN and by flash; of FP32 by its efficient kernel and by plain products."""
+    def __init__(self, library, row, generator, stream):
+        self.library, self.stream, self.causal = library, stream, ATTENTIONS[row.op.decode()]
+        self.work, self.dtype = library.plan(row), KINDS[row.dtype.decode()]
+        shapes = [[int(d) for d in text.decode().split("x")] for text in (row.first, row.second, row.third)]
+        self.sets = max(SETS_LEAST, min(SETS_MOST, SETS_BYTES // (self.work.in_bytes + self.work.out_bytes) + 1))
+        self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        places, self.out_places = library.places(self.work)
+        self.shape = shapes[0][:3] + shapes[2][3:]
+        self.inputs = [[s[places[i]:places[i] + math.prod(shape) * self.dtype.itemsize].view(self.dtype).view(shape).normal_(generator=generator)
+                        for i, shape in enumerate(shapes)] for s in self.sources]
+        self.backends = [b for b in ((SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH) if self.dtype == torch.float32 else
+                                     (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION)) if self.runs(b)] or [SDPBackend.MATH]
+        self.compiled = len(self.backends) > 1
+
+    def by(self, backend, i):
+        query, key, value = self.inputs[i % self.sets]
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(query, key, value, is_causal=self.causal, enable_gqa=query.shape[1] != key.shape[1])
+
+    def runs(self, backend):
+        try:
+            self.by(backend, 0)
+        except RuntimeError:  # sizes that it refuses
+            return False
+        return True
+
+    def ours(self, i):
+        self.library.launch(self.work, self.sources[i % self.sets], self.results[i % self.sets], self.stream)
+
+    def theirs(self, i):
+        return self.by(self.backends[0], i)
+
+    def theirs_compiled(self, i):
+        return self.by(self.backends[1], i)
+
+    def wrong(self):
+        """Of some rows of each head, values further from float64 than the page's bound."""
+        query, key, value = self.inputs[0]
+        self.ours(0)
+        self.stream.synchronize()
+        at = self.out_places[0]
+        got = self.results[0][at:at + math.prod(self.shape) * self.dtype.itemsize].view(self.dtype).view(self.shape)
+        rows = torch.randperm(query.shape[2], device="cuda")[:ATTENTION_CHECKED]
+        unit, count = {torch.float32: 2.0 ** -24, torch.float16: 2.0 ** -11, torch.bfloat16: 2.0 ** -8}[self.dtype], 0
+        for b in range(query.shape[0]):
+            for h in range(query.shape[1]):
+                k, v = (x[b, h * x.shape[1] // query.shape[1]].double() for x in (key, value))
+                q = query[b, h, rows].double()
+                scores = q @ k.T / math.sqrt(q.shape[1])
+                if self.causal:
+                    scores = scores.masked_fill(torch.arange(k.shape[0], device="cuda") > rows[:, None], -math.inf)
+                weights = torch.softmax(scores, -1)
+                want, size = weights @ v, weights @ v.abs()
+                sums = (q.abs() @ k.abs().T).amax(-1, keepdim=True) / math.sqrt(q.shape[1])
+                grown = (8 + 4 * math.sqrt(q.shape[1]) + q.shape[1] / 8) * 2.0 ** -24 * (sums + 8) * 2
+                count += int((~((got[b, h, rows].double() - want).abs() <= (2 * unit + grown + 4 * math.sqrt(k.shape[0]) * 2.0 ** -24) * size + unit * want.abs())).sum())
+        return count
+
+
 def geometric(ratios):
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
@@ -611,16 +678,18 @@ def main():
     for row in drawn_rows(arguments.seed, arguments.drawn) if arguments.drawn else library.rows():
         label, op = row.label.decode(), row.op.decode()
         is_map = " axis " not in label and op in MAP
-        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS, **SEARCHES})
+        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS, **SEARCHES, **ATTENTIONS})
         if not known or not all(" " + text in " " + label for text in arguments.texts):
             continue
         case = (SearchCase(library, row, generator, stream) if op in SEARCHES else
+                AttentionCase(library, row, generator, stream) if op in ATTENTIONS else
                 MapCase(library, row, generator, stream, not arguments.no_compile) if is_map else
                 Case(library, row, generator, stream, arguments.compiled and op in NORMS))
         torch.cuda.synchronize()
         bad = case.wrong()
         theirs, ours, *compiled = case.times()
-        note = "  (eager %.2f, compiled %.2f us)" % (theirs, *compiled) if compiled else ""
+        names = [b.name.split("_")[0].lower() for b in case.backends] if op in ATTENTIONS else ["eager", "compiled"]
+        note = "  (%s %.2f, %s %.2f us)" % (names[0], theirs, names[1], *compiled) if compiled else ""
         theirs = min(theirs, *compiled) if compiled else theirs
         gbs = case.work.bytes / ours / 1e3
         rows.append({"label": label, "op": op, "bytes": case.work.bytes, "us": ours, "share": gbs / library.copy_gbs,

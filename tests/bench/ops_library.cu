@@ -70,7 +70,17 @@ static void fill_search_row(int at, ops_row *out)
     snprintf(out->label, sizeof out->label, "%s %s %s in %s", out->op, out->dtype, out->first, out->second);
 }
 
-/* Those of ops_table in each datatype, then map's, then search's. */
+static void fill_attention_row(int at, ops_row *out)
+{
+    snprintf(out->op, sizeof out->op, "%s", ops_attention_table[at].op);
+    snprintf(out->dtype, sizeof out->dtype, "%s", ops_attention_table[at].dtype);
+    snprintf(out->first, sizeof out->first, "%s", ops_attention_table[at].query);
+    snprintf(out->second, sizeof out->second, "%s", ops_attention_table[at].key);
+    snprintf(out->third, sizeof out->third, "%s", ops_attention_table[at].key);
+    snprintf(out->label, sizeof out->label, "%s %s %s to %s", out->op, out->dtype, out->first, out->second);
+}
+
+/* Those of ops_table in each datatype, then map's, search's and attention's. */
 bool ops_row_at(int i, ops_row *out)
 {
     memset(out, 0, sizeof *out);
@@ -89,8 +99,13 @@ bool ops_row_at(int i, ops_row *out)
         return true;
     }
     i -= COUNT(ops_map_table);
-    if (i >= COUNT(ops_search_table)) return false;
-    fill_search_row(i, out);
+    if (i < COUNT(ops_search_table)) {
+        fill_search_row(i, out);
+        return true;
+    }
+    i -= COUNT(ops_search_table);
+    if (i >= COUNT(ops_attention_table)) return false;
+    fill_attention_row(i, out);
     return true;
 }
 
@@ -151,6 +166,7 @@ static const variant variants[] = {
     {"topk_2048", "topk", {"k", "2048"}, 0},
     {"search_10", "search", {"k", "10"}, 0},
     {"search_128", "search", {"k", "128"}, 0},
+    {"attn_causal", "attention", {"causal", "top_left"}, 0},
     {"cumsum", "scan", {"op", "sum"}, 0},
     {"cummax", "scan", {"op", "max"}, 0},
     {"logcumsumexp", "scan", {"op", "logsumexp"}, 0},
@@ -224,7 +240,8 @@ static const char *make_spec(const ops_row *row, ks_spec *spec)
         read_shape(shapes[i], &spec->in[i]);
         if (ks_tensor_measure(&spec->in[i], "INPUT", &error)) return refuse(row->label, error.text);
     }
-    if (v && strcmp(v->op, "search") != 0) (strcmp(v->op, "gather") == 0 ? add_places : add_rows)(v, spec);
+    const bool whole = v && (strcmp(v->op, "search") == 0 || strcmp(v->op, "attention") == 0);
+    if (v && !whole) (strcmp(v->op, "gather") == 0 ? add_places : add_rows)(v, spec);
     for (int i = 0; v && v->params[i]; i += 2)
         if (!set_param(spec, v->params[i], v->params[i + 1])) return refuse(row->op, "no such parameter");
     if (strcmp(row->op, "where") == 0) { /* the condition */

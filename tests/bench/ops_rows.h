@@ -201,6 +201,32 @@ static const struct {
     {"search_10", "BF16", "200x1024", "500000x1024"}, {"search_10", "FP16", "1x100", "1000003x100"},
 };
 
+/* attention: query, and key as the value is. */
+static const struct {
+    const char *op, *dtype, *query, *key;
+} ops_attention_table[] = {
+    /* decode: shared key heads */
+    {"attention", "BF16", "1x32x1x128", "1x4x1024x128"},
+    {"attention", "BF16", "1x32x1x128", "1x8x4096x128"},
+    {"attention", "BF16", "8x32x1x128", "8x8x4096x128"},
+    {"attention", "BF16", "32x32x1x128", "32x8x4096x128"},
+    {"attention", "BF16", "1x32x1x128", "1x8x65536x128"},
+    /* prefill: short, long, of other sizes */
+    {"attention", "BF16", "4x16x128x64", "4x16x128x64"},
+    {"attention", "BF16", "1x12x128x64", "1x12x128x64"},
+    {"attention", "BF16", "1x8x197x64", "1x8x197x64"},
+    {"attention", "BF16", "1x32x512x128", "1x32x512x128"},
+    {"attention", "BF16", "2x8x1000x80", "2x8x1000x80"},
+    {"attention", "BF16", "1x32x4096x128", "1x8x4096x128"},
+    {"attn_causal", "BF16", "1x32x512x128", "1x32x512x128"},
+    {"attn_causal", "BF16", "1x16x1024x64", "1x16x1024x64"},
+    {"attn_causal", "BF16", "1x32x4096x128", "1x8x4096x128"},
+    {"attn_causal", "BF16", "1x16x4096x256", "1x16x4096x256"},
+    {"attention", "FP16", "1x8x1001x77", "1x8x1001x77"},
+    {"attention", "FP32", "1x12x128x64", "1x12x128x64"},
+    {"attn_causal", "FP32", "1x16x1024x64", "1x16x1024x64"},
+};
+
 /* map: the function, the operands' datatype and shapes, and what a cast makes of them. */
 static const struct {
     const char *op, *dtype, *first, *second, *third, *to;

@@ -91,6 +91,10 @@ static bool take_keys(const task *t, const row *r, int64_t first, unsigned char 
         memset(taken, 0, KEYS);
         return false;
     }
+    if (begin <= 0 && end >= KEYS && !selects) {
+        memset(taken, 1, KEYS);
+        return true;
+    }
     for (int j = 0; j < KEYS; j++)
         taken[j] = (unsigned char)(j >= begin && j < end && (!selects || r->mask[first + j]));
     return true;

@@ -114,9 +114,9 @@ static bool reads_once(const ks_spec *spec, const ks_attention_shape &s, const a
 
 static void name_kernel(const ks_attention_shape &s, const attention_algorithm &c, ks_kernel_info *info)
 {
-    snprintf(info->kernel, sizeof info->kernel, "attention_%s<%s, %d%s> in %d splits, %d stages",
+    snprintf(info->kernel, sizeof info->kernel, "attention_%s<%s, %d%s, %d splits>",
              s.dtype == KS_FP32 ? "floats" : "halves", ks_dtype_name(s.dtype), c.columns, c.apart ? ", apart" : "",
-             c.splits, c.stages);
+             c.splits);
     info->grid = c.grid;
     info->threads = ATTENTION_MMA_THREADS;
     info->cluster = 1;
