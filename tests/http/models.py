@@ -241,17 +241,19 @@ def block(fuse, datatype="FP32"):
         return {"name": name, "op": what, "inputs": inputs, "outputs": [output], "parameters": parameters}
     return {"format": 1, "fuse": fuse, "inputs": [{"name": n, "datatype": datatype, "shape": [-1, 24]} for n in ("x", "r")],
             "initializers": [{"name": n, "tensor": "block." + n} for n in ("w", "b", "g", "h", "u", "c", "v", "z")],
-            "nodes": [node("up", "matmul", ["x", "w"], "a"), node("bias", "map", ["b", "a"], "a1", op="add"), node("act", "map", ["a1"], "a2", op="gelu"),
+            "nodes": [node("up", "matmul", ["x", "w"], "p"), node("half", "map", ["p"], "a", op="mul", a=0.5), node("bias", "map", ["b", "a"], "a1", op="add"), node("act", "map", ["a1"], "a2", op="gelu"),
                       node("sum", "map", ["a2", "r"], "s", op="add"), node("norm", "norm", ["s", "g"], "n", kind="rms"),
                       node("shift", "map", ["n", "h"], "n1", op="add"), node("silu", "map", ["n1"], "n2", op="silu"),
                       node("down", "matmul", ["n2", "u"], "d"), node("tail", "map", ["d"], "d0", op="relu"),
                       node("again", "map", ["c", "d0"], "d1", op="add"), node("last", "norm", ["d1"], "l", kind="layer"),
                       node("scale", "map", ["v", "l"], "l1", op="mul"), node("move", "map", ["l1", "z"], "l2", op="add"),
-                      node("both", "map", ["l2", "s"], "m", op="mul"), node("end", "map", ["m", "x"], "y", op="add")],
-            "outputs": [{"name": "y"}, {"name": "d0"}]}
+                      node("both", "map", ["l2", "s"], "m", op="mul"), node("end", "map", ["m", "x"], "y", op="add"),
+                      node("other", "matmul", ["x", "w"], "o0"), node("lift", "map", ["o0", "c"], "o1", op="add"), node("fourth", "map", ["o1"], "o", op="mul", a=0.25),
+                      node("third", "matmul", ["r", "w"], "t0"), node("tenth", "map", ["t0"], "t", op="mul", a=0.1)],  # which FP32 has not
+            "outputs": [{"name": "y"}, {"name": "d0"}, {"name": "o"}, {"name": "t"}]}
 
 
-FUSED = [["up", "bias", "act"], ["sum", "norm"], ["shift"], ["silu"], ["down", "tail"], ["again", "last", "scale", "move"], ["both", "end"]]
+FUSED = [["up", "half", "bias", "act"], ["sum", "norm"], ["shift"], ["silu"], ["down", "tail"], ["again", "last", "scale", "move"], ["both", "end"], ["other", "lift"], ["fourth"], ["third"], ["tenth"]]
 
 
 def check_warm():
@@ -289,7 +291,7 @@ def check_fused(client, generator):
             names = [step["nodes"] for step in steps]
             check(names == (FUSED if fuse else [[n["name"]] for n in block(fuse)["nodes"]]) and entry["steps"] == len(names), fuse, names, entry)
             answers.append(infer(client, "block", [("x", x), ("r", r)]))
-        for name in ("y", "d0"):
+        for name in ("y", "d0", "o", "t"):
             left, right = (answer[name] for answer in answers)
             off = max(abs(a - b) / max(1, abs(b)) for a, b in zip(left.values, right.values))
             check(left.shape == right.shape and off <= worst, "fused", datatype, name, "differs by", off)

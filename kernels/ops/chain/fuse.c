@@ -1,6 +1,7 @@
 /* Nodes that one step does, where an op has the means: what stands behind a product or a norm goes to its epilogue, a sum to the norm
  * behind it, a sum behind a product of two tensors to fma.
  *
+ *   matmul, mul by a scalar            alpha, where FP32 has the scalar: oneDNN's is a float
  *   matmul, add of a vector            bias (INPUT2)
  *   matmul or norm, relu gelu silu     activation; of a norm gelu_tanh, too
  *   norm, mul or add of a tensor       weight, bias
@@ -88,12 +89,30 @@ static int activation_of(const ks_chain_node *map, bool norm)
     return 0;
 }
 
+/* The scalar that such a map has beside its tensor. */
+static double scalar_of(const ks_chain_node *map)
+{
+    const double a = map->params[KS_MAP_A].d;
+    return isnan(a) ? 1 : a;
+}
+
 /* --- rules: each changes the node, or returns false --------------------------------------------------------------------- */
+
+/* Not by 0: a product with NaN is NaN, and a library may skip it. */
+static bool scales(double by, double *alpha)
+{
+    const double all = *alpha * by;
+    if (all == 0 || !isfinite(all) || (double)(float)all != all) return false;
+    *alpha = all;
+    return true;
+}
 
 static bool behind_matmul(const ks_chain_node *next, int other, ks_chain_node *node)
 {
     ks_value *activation = &node->params[KS_MATMUL_ACTIVATION];
     if (activation->i) return false;
+    if (is_map(next, KS_MAP_MUL) && next->in[1] < 0)
+        return node->in[2] < 0 && scales(scalar_of(next), &node->params[KS_MATMUL_ALPHA].d);
     if (is_map(next, KS_MAP_ADD) && other >= 0 && node->in[2] < 0) {
         node->in[2] = (int16_t)other;
         return true;
@@ -126,13 +145,6 @@ static bool behind_product(const ks_fusing *f, const ks_chain_node *next, int ot
     node->params[KS_MAP_OP].i = KS_MAP_FMA;
     node->in[2] = (int16_t)other;
     return true;
-}
-
-/* The scalar that such a map has beside its tensor. */
-static double scalar_of(const ks_chain_node *map)
-{
-    const double a = map->params[KS_MAP_A].d;
-    return isnan(a) ? 1 : a;
 }
 
 static bool behind_scaling(const ks_fusing *f, const ks_chain_node *next, ks_chain_node *node)
