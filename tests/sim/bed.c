@@ -53,7 +53,7 @@ bool sim_bed_is_open(void)
 
 static void open_parts(void)
 {
-    enum { SIDE = 16384 };
+    const size_t side = sim_one_in(2) ? 2048 : 16384;
     ks_daemon *daemon = &bed.daemon;
     ks_error error;
     daemon->config = &config;
@@ -63,6 +63,13 @@ static void open_parts(void)
     daemon->budget = ks_budget_open(sim.budget_bytes);
     daemon->metrics = ks_metrics_open(2);
     daemon->catalogs = ks_catalogs_open(1);
+    const ks_store_options store = {.backend = daemon->backend,
+                                    .device = daemon->device,
+                                    .limit_bytes = sim.resident_bytes,
+                                    .uploads_max = sim.calm ? SIM_LINKS : 2,
+                                    .generation = 1,
+                                    .record_fd = -1};
+    if (ks_store_open(&store, &daemon->store, &error) != KS_OK) sim_wrong(error.text, 0, 0);
     daemon->shards = 1;
     daemon->room_fd = sim_eventfd();
     daemon->loopback_only = true;
@@ -72,7 +79,7 @@ static void open_parts(void)
         .budget = daemon->budget,
         .lanes = 1 + (int)sim_draw(3),
         .classes = 2,
-        .size_class = {{.side_bytes = SIDE, .count = sim.slots}, {.side_bytes = 4 * SIDE, .count = 2}},
+        .size_class = {{.side_bytes = side, .count = sim.slots}, {.side_bytes = 4 * side, .count = 2}},
         .plan_bytes = 1 << 20,
         .plans_max = 4 + sim_draw(20),
         .queue_max = sim.queue_max,
@@ -84,10 +91,11 @@ static void open_parts(void)
     ks_daemon_fill_api(daemon);
 }
 
-static void close_parts(void)
+static void close_parts(bool lost)
 {
     ks_daemon *daemon = &bed.daemon;
     sim_close(daemon->room_fd);
+    if (!lost) ks_store_close(&daemon->store);
     ks_catalogs_close(&daemon->catalogs);
     ks_metrics_close(&daemon->metrics);
     ks_budget_close(&daemon->budget);
@@ -138,6 +146,15 @@ static void check_plans(void)
     }
 }
 
+static void check_tensors(void)
+{
+    const ks_tenant all = {.name = "", .is_operator = true};
+    ks_tensor_entry rows[SIM_LINKS];
+    bool more = false;
+    const int count = ks_store_list(bed.daemon.store, &all, "", "", SIM_LINKS, rows, &more);
+    for (int i = 0; i < count; i++) sim_check(rows[i].held == 0, "a tensor is held by no request", rows[i].held, i);
+}
+
 /* --- stages ------------------------------------------------------------------------------------------------------- */
 
 static void drain(int64_t most_ns)
@@ -170,7 +187,10 @@ static void look_at_quiet(void)
         sim_check(sim_world_now_ns() - bed.quiet_ns < quiet_most_ns, rest.what, rest.much, 0);
         return;
     }
-    if (!sim_bed_failed()) check_plans();
+    if (!sim_bed_failed()) {
+        check_plans();
+        check_tensors();
+    }
     drain(5 * SIM_S);
 }
 
@@ -244,13 +264,15 @@ void sim_bed_run(void)
     if (status != KS_OK) sim_wrong(error.text, status, 0);
     ks_shard_join(&shard);
     const bool lost = sim_bed_failed() || bed.stuck;
-    if (sim_bed_failed()) sim_check(sim.dies_ns != SIM_NEVER, "a device is given up that has no fault", 0, 0);
-    close_parts();
+    if (sim_bed_failed())
+        sim_check(sim.dies_ns != SIM_NEVER || sim.failing, "a device is given up that has no fault", 0, 0);
+    close_parts(lost);
     bed.stage = SHUT;
     if (lost) {
         sim_device_reap();
         sim_memory_reap();
     }
     sim_check(sim_device_slots() == 0, "slots are open behind the end", sim_device_slots(), 0);
+    sim_check(sim_device_contents() == 0, "contents are left behind the end", sim_device_contents(), 0);
     sim_check(sim_memory_live() == 0, "allocations are left behind the end", (int64_t)sim_memory_live(), 0);
 }

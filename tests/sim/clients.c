@@ -20,6 +20,7 @@ enum { REQUESTS_MAX = 8, READ_MAX = 65536, SEGMENTS_MAX = 500 };
 typedef struct client {
     sim_bytes out, in; /* all that it sends; what came and is no whole response yet */
     sim_request requests[REQUESTS_MAX];
+    bool done[REQUESTS_MAX];    /* it had its own status */
     int count, answered, ahead; /* requests; so many may be sent beside the one that is waited for */
     size_t sent;
     size_t segment, read;     /* at most at once */
@@ -37,6 +38,11 @@ typedef struct client {
 static client clients[SIM_LINKS];
 static int clients_count;
 
+static int index_of(const client *c)
+{
+    return (int)(c - clients);
+}
+
 static bool is_rough(const client *c)
 {
     return c->quits_at != SIZE_MAX || c->stops_at != SIZE_MAX;
@@ -52,10 +58,12 @@ static void draw_client(client *c)
 {
     memset(c, 0, sizeof *c);
     c->count = (int)sim_skewed(1, REQUESTS_MAX);
+    sim_tensor tensor = {.client = index_of(c), .last = -1};
     for (int i = 0; i < c->count; i++) {
-        sim_request_draw(&c->out, &c->requests[i]);
+        sim_request_draw(&c->out, &c->requests[i], i, &tensor);
         sim_event_text("a request", c->out.bytes + c->requests[i].at, c->requests[i].head_end - c->requests[i].at);
     }
+    sim_give(tensor.values);
     c->ahead = sim_one_in(2) ? (int)sim_between(0, 3) : 0;
     c->segment = sim_one_in(3) ? (size_t)sim_skewed(1, 300) : (size_t)sim_skewed(1000, 100000);
     if (c->segment < c->out.n / SEGMENTS_MAX) c->segment = c->out.n / SEGMENTS_MAX;
@@ -66,7 +74,9 @@ static void draw_client(client *c)
     if (!sim.calm && sim_one_in(6)) c->quits_at = sim_draw(c->out.n + 1);
     if (!sim.calm && sim_one_in(12)) c->stops_at = sim_draw(c->out.n);
     c->half_closes = sim_one_in(6);
-    c->next_ns = sim_world_now_ns() + sim_skewed(SIM_US, 20 * SIM_MS);
+    /* One that comes late finds a shard that has tested its device again meanwhile. */
+    c->next_ns =
+        sim_world_now_ns() + (sim_one_in(60) ? sim_between(25 * SIM_S, 40 * SIM_S) : sim_skewed(SIM_US, 20 * SIM_MS));
 }
 
 void sim_clients_begin(void)
@@ -75,18 +85,21 @@ void sim_clients_begin(void)
     for (int i = 0; i < clients_count; i++) draw_client(&clients[i]);
 }
 
-static int index_of(const client *c)
-{
-    return (int)(c - clients);
-}
-
 /* --- what comes --------------------------------------------------------------------------------------------------- */
+
+/* What its tensor should be follows from a request that has failed. */
+static bool is_open(const client *c, const sim_request *request)
+{
+    return request->needs >= 0 && !c->done[request->needs];
+}
 
 /* Where something is wrong with the host, the time or the client, not with the request. */
 static bool may_get(const client *c, const sim_request *request, int status)
 {
     if (sim.calm) return false;
     if (status == 503) return true;
+    if (is_open(c, request) && (status == 404 || status / 100 == 2)) return true;
+    if (status == 507) return request->stores;
     if (status == 408) return c->stops_at != SIZE_MAX || sim.jumps || is_slow(c);
     if (status == 504) return request->inference;
     return status == 500 && request->inference && sim.failing;
@@ -102,7 +115,8 @@ static void check_response(client *c, const sim_response *response)
         sim_check(may_get(c, request, response->status), "a request gets another status", response->status,
                   request->status);
     if (request->inference && c->was_dead) sim_check(response->status != 200, "200 behind a sticky fault", 0, 0);
-    if (response->status == 200) sim_response_check_body(response, request);
+    if (response->status == 200 && !is_open(c, request)) sim_response_check_body(response, request);
+    c->done[c->answered] = response->status == request->status && !is_open(c, request);
     if (request->closes && response->status == request->status)
         sim_check(response->closes, "the connection must end with this response", response->status, 0);
     c->ends = response->closes;

@@ -27,8 +27,8 @@ struct ks_lane {
 
 struct ks_device {
     ks_lane *lanes[KS_LANES_MAX];
-    unsigned char *slots[SLOTS_MAX];
-    int open_slots;
+    unsigned char *slots[SLOTS_MAX], *contents[SLOTS_MAX];
+    int open_slots, open_contents;
     bool lost; /* as the daemon may know */
 };
 
@@ -145,7 +145,7 @@ static void lane_close(ks_lane **lane)
 void sim_device_reap(void)
 {
     for (int i = 0; i < KS_LANES_MAX; i++) sim_give(device.lanes[i]);
-    for (int i = 0; i < SLOTS_MAX; i++) sim_give(device.slots[i]);
+    for (int i = 0; i < SLOTS_MAX; i++) sim_give(device.slots[i]), sim_give(device.contents[i]);
     memset(&device, 0, sizeof device);
 }
 
@@ -220,7 +220,9 @@ static ks_poll end(ks_lane *lane, bool good)
     ks_batch *batch = lane->batch;
     lane->batch = NULL;
     if (!good) return KS_FAILED;
-    for (int i = 0; i < batch->count; i++) run_job(batch, i);
+    /* A device that has failed without a word leaves what it likes. */
+    const bool garbage = is_dead() && sim.dies_how == SIM_DIES_SEEN;
+    for (int i = 0; i < batch->count && !garbage; i++) run_job(batch, i);
     batch->compute_ns = 1000;
     batch->kernel_ns = 500;
     sim_event("done", lane->index, batch->count);
@@ -253,6 +255,67 @@ bool sim_device_is_silent(void)
     return false;
 }
 
+/* --- tensors that stay -------------------------------------------------------------------------------------------- */
+
+static ks_status reserve(ks_device *one, uint64_t bytes, uint64_t *limit, ks_error *error)
+{
+    (void)one, (void)error;
+    *limit = bytes;
+    return KS_OK;
+}
+
+static ks_status take(ks_device *one, size_t bytes, ks_slot *out, ks_error *error)
+{
+    int at = 0;
+    while (at < SLOTS_MAX && one->contents[at]) at++;
+    if (at == SLOTS_MAX || chance(sim.no_memory)) return ks_fail(error, KS_RESIDENT_FULL, "no memory for a content");
+    unsigned char *memory = sim_take(ks_align(bytes) + KS_PAD + KS_ALIGNMENT);
+    memset(out, 0, sizeof *out);
+    out->memory = memory;
+    out->in = (unsigned char *)ks_align((uintptr_t)memory);
+    out->in_device = out->out_device = out->in;
+    out->in_cap = bytes;
+    one->contents[at] = memory;
+    one->open_contents++;
+    return KS_OK;
+}
+
+static void give(ks_device *one, ks_slot *memory)
+{
+    for (int i = 0; i < SLOTS_MAX; i++)
+        if (one->contents[i] == memory->memory) one->contents[i] = NULL;
+    sim_give(memory->memory);
+    memset(memory, 0, sizeof *memory);
+    one->open_contents--;
+}
+
+static ks_status pack(ks_device *one, const ks_slot *from, const ks_slot *to, const ks_row_copy *rows, ks_error *error)
+{
+    (void)one, (void)from, (void)to, (void)rows;
+    return ks_fail(error, KS_DEVICE, "no request asks for a form");
+}
+
+static void trim(ks_device *one)
+{
+    (void)one;
+}
+
+static uint64_t held(ks_device *one)
+{
+    return (uint64_t)one->open_contents;
+}
+
+int sim_device_contents(void)
+{
+    return device.open_contents;
+}
+
+void sim_device_pause(int64_t ns)
+{
+    for (int i = 0; i < KS_LANES_MAX && !sim.polled; i++)
+        if (device.lanes[i]) device.lanes[i]->done_ns += ns;
+}
+
 int64_t sim_device_next_ns(void)
 {
     int64_t next_ns = SIM_NEVER;
@@ -275,7 +338,10 @@ void sim_device_turn(void)
 
 const ks_backend *sim_device_backend(void)
 {
-    static const ks_backend backend = {.name = "sim",
+    static const ks_resident resident = {
+        .reserve = reserve, .take = take, .give = give, .pack = pack, .trim = trim, .held = held};
+    static const ks_backend backend = {.resident = &resident,
+                                       .name = "sim",
                                        .open = open,
                                        .close = close_device,
                                        .info = info,

@@ -14,7 +14,7 @@
 #include "sim/sockets.h"
 #include "sim/world.h"
 
-enum { PRESET = 2000, HANGS_AFTER_S = 60 };
+enum { PRESET = 2000, HANGS_AFTER_S = 20 };
 
 sim_seed sim;
 bool sim_verbose;
@@ -34,6 +34,7 @@ static void draw_faults(void)
     if (sim_one_in(6)) sim.drain_ns = sim_skewed(0, 100 * SIM_MS);
     if (sim_one_in(4)) sim.slots = (int)sim_between(1, 4);
     if (sim_one_in(4)) sim.queue_max = (int)sim_between(1, 4);
+    if (sim_one_in(4)) sim.resident_bytes = (uint64_t)sim_skewed(1 << 14, 1 << 18);
     if (sim_one_in(4)) sim.budget_bytes = (uint64_t)sim_skewed(1 << 17, 4 << 20);
 }
 
@@ -43,6 +44,7 @@ static void draw_seed(uint64_t seed)
                      .dies_ns = SIM_NEVER,
                      .drain_ns = SIM_NEVER,
                      .budget_bytes = 64 << 20,
+                     .resident_bytes = 8 << 20,
                      .slots = SIM_LINKS,
                      .queue_max = 128};
     sim.calm = sim_one_in(3);

@@ -53,7 +53,7 @@ typedef struct work {
     int rows, depth, cols; /* of a product; cols 0: sums of rows of depth values */
 } work;
 
-static float *whole_numbers(size_t count)
+float *sim_whole_numbers(size_t count)
 {
     float *values = sim_take(count * sizeof *values);
     uint64_t word = sim_draw(UINT64_MAX);
@@ -79,7 +79,7 @@ static work draw_work(size_t most)
         w.rows = (int)values / w.depth;
         w.count = (size_t)w.rows * (size_t)w.depth;
     }
-    w.in = whole_numbers(w.count);
+    w.in = sim_whole_numbers(w.count);
     return w;
 }
 
@@ -131,12 +131,11 @@ static void put_field(sim_bytes *out)
     sim_print(out, "\r\n");
 }
 
-/* The head's last fields, and the body with a length or in chunks. */
-static void put_body(sim_bytes *out, sim_request *request, const void *bytes, size_t n)
+void sim_put_body(sim_bytes *out, sim_request *request, const void *bytes, size_t n)
 {
     put_field(out);
     const bool chunked = sim_one_in(5);
-    request->waits = sim_one_in(10);
+    request->waits = sim_one_in(6);
     if (request->waits) sim_print(out, "Expect: 100-continue\r\n");
     if (chunked)
         sim_print(out, "Transfer-Encoding: chunked\r\n");
@@ -159,7 +158,7 @@ static void put_raw(sim_bytes *out, sim_request *request, const work *w)
     if (sim_one_in(6)) sim_print(out, "&priority=%d", (int)sim_draw(3));
     if (!sim.calm && sim_one_in(6)) sim_print(out, "&timeout=%d", (int)sim_skewed(1, 20000));
     sim_print(out, " HTTP/1.1\r\nHost: localhost\r\n");
-    put_body(out, request, w->in, w->count * sizeof(float));
+    sim_put_body(out, request, w->in, w->count * sizeof(float));
     request->body = SIM_BODY_BYTES;
 }
 
@@ -197,7 +196,7 @@ static void put_json(sim_bytes *out, sim_request *request, const work *w, bool b
         sim_print(out, "Inference-Header-Content-Length: %zu\r\n", body.n);
         sim_put(&body, w->in, w->count * sizeof(float));
     }
-    put_body(out, request, body.bytes, body.n);
+    sim_put_body(out, request, body.bytes, body.n);
     request->body = binary ? SIM_BODY_TAIL : SIM_BODY_NUMBERS;
     sim_give(body.bytes);
 }
@@ -205,7 +204,10 @@ static void put_json(sim_bytes *out, sim_request *request, const work *w, bool b
 static void draw_inference(sim_bytes *out, sim_request *request)
 {
     const int form = (int)sim_draw(4);
-    work w = draw_work(form == 2 ? 2000 : sim_one_in(40) ? VALUES_MAX : sim_one_in(4) ? 16384 : 1500);
+    work w = draw_work(form == 2        ? (sim_one_in(12) ? 12000 : 2000)
+                       : sim_one_in(40) ? VALUES_MAX
+                       : sim_one_in(4)  ? 16384
+                                        : 1500);
     add_result(&w, request);
     if (form < 2)
         put_raw(out, request, &w);
@@ -257,10 +259,12 @@ static void put_row(sim_bytes *out, sim_request *request, const plain_row *row)
     request->ready = row->ready;
 }
 
-void sim_request_draw(sim_bytes *out, sim_request *request)
+void sim_request_draw(sim_bytes *out, sim_request *request, int index, sim_tensor *tensor)
 {
-    *request = (sim_request){.at = out->n};
-    if (sim_one_in(6))
+    *request = (sim_request){.at = out->n, .needs = -1};
+    if (sim_one_in(4))
+        sim_tensor_draw(out, request, index, tensor);
+    else if (sim_one_in(6))
         put_row(out, request, &documents[sim_draw(sizeof documents / sizeof *documents)]);
     else if (sim_one_in(8))
         put_row(out, request, &mistakes[sim_draw(sizeof mistakes / sizeof *mistakes)]);

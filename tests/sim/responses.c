@@ -32,7 +32,7 @@ bool sim_response_read(const char *bytes, size_t n, sim_response *out)
     const char *length = field(bytes, end, "content-length:"), *connection = field(bytes, end, "connection:");
     *out = (sim_response){.status = atoi(bytes + most), .body = end + 4};
     out->closes = connection && strncasecmp(connection, "close", 5) == 0;
-    if (out->status >= 200) {
+    if (out->status >= 200 && out->status != 204) {
         sim_check(length != NULL, "a response without a length", out->status, 0);
         out->length = strtoul(length, NULL, 10);
     }

@@ -30,7 +30,7 @@ typedef struct sim_seed {
     int dies_how;            /* sim_death of device.h */
     bool jumps;              /* the clock jumps: pauses of the process, wall time by years */
     int slots, queue_max;    /* slots of the smallest class; jobs that wait */
-    uint64_t budget_bytes;
+    uint64_t budget_bytes, resident_bytes;
     int64_t drain_ns; /* when the drain begins; SIM_NEVER: when all clients have ended */
 } sim_seed;
 

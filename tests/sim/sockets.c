@@ -150,7 +150,8 @@ ssize_t sim_sendv(int fd, const struct iovec *parts, size_t count)
         link->tried |= !sim_device_is_lost();
         return fail(EAGAIN);
     }
-    if (wanted > 1 && (link->out_n > 0 || wanted > 64) && sim_one_in(sim.short_writes)) {
+    /* Short, for want of memory; but what finds out whether a half-closed client still reads is asked for with an empty buffer. */
+    if (wanted > 1 && (link->out_n > 0 || wanted > 64 || !link->fin) && sim_one_in(sim.short_writes)) {
         const size_t least = room < wanted ? room : wanted;
         room = 1 + sim_draw(least);
         link->full = true; /* the kernel had no memory for more, and reports when it has */

@@ -14,12 +14,13 @@
 #include "sim/sim.h"
 #include "sim/sockets.h"
 
-enum { SECONDS_MAX = 900, TURNS_MAX = 2000000, STEP_MAX = 200 * SIM_US, START_S = 1000 };
+enum { SECONDS_MAX = 900, TURNS_MAX = 2000000, STEP_MAX = 200 * SIM_US, START_S = 1000, JUMPS_MAX = 40 };
 
 static struct {
     int64_t now_ns, wall_ns; /* of which the second is added to be the wall's */
     int64_t step_ns;         /* of a wait that does not wait: longer while nothing comes of it */
     int64_t turns;
+    int jumps;
 } world;
 
 void sim_world_begin(void)
@@ -65,8 +66,11 @@ static void act(void)
 /* The process is stopped for a while, or the wall's clock set. */
 static void jump(void)
 {
-    if (!sim.jumps || !sim_one_in(500)) return;
-    if (sim_one_in(2)) world.now_ns += sim_skewed(SIM_MS, 20 * SIM_S);
+    if (!sim.jumps || world.jumps == JUMPS_MAX || !sim_one_in(60)) return;
+    world.jumps++;
+    const int64_t pause_ns = sim_one_in(2) ? sim_skewed(SIM_MS, 20 * SIM_S) : 0;
+    world.now_ns += pause_ns;
+    sim_device_pause(pause_ns);
     world.wall_ns += sim_between(-20000000, 20000000) * (SIM_S / 10);
     sim_event("jump", 0, 0);
 }
