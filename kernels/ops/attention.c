@@ -269,12 +269,12 @@ static ks_rows attention_rows(const ks_spec *spec)
                      .out = spec->outputs > 1 ? 3 : 1};
 }
 
-/* ks_sample_fn */
+/* ks_sample_fn: two blocks of keys, in a slot of a pool of 1 MiB. */
 static void attention_sample(ks_spec *spec)
 {
     ks_spec_init(spec, &ks_op_attention);
     spec->in[0] = (ks_tensor){.dtype = KS_FP32, .rank = 4, .dims = {1, 4, 5, 40}};
-    spec->in[1] = spec->in[2] = (ks_tensor){.dtype = KS_FP32, .rank = 4, .dims = {1, 2, 100, 40}};
+    spec->in[1] = spec->in[2] = (ks_tensor){.dtype = KS_FP32, .rank = 4, .dims = {1, 2, 72, 40}};
     spec->params[KS_ATTENTION_CAUSAL].i = KS_ATTENTION_BOTTOM_RIGHT;
 }
 
