@@ -17,7 +17,7 @@ import tempfile
 import time
 
 import refusals
-from daemon import Daemon, check, chunked, request, seed, settle, wrongs
+from daemon import Daemon, check, chunked, comes_to, request, seed, settle, wrongs
 from files import NPY, SAFE, read_npy, safetensors_head, write_npy, write_safetensors
 from tensor_rows import NPY as NPY_TYPE, OPTIONS, ROWS, SAFE as SAFE_TYPE, TAG, TWO, f32, put
 from tensors import SIZES, Tensor, decode
@@ -196,10 +196,15 @@ def many(client):
     check(client.ask(put("/v2/tensors", safetensors_head({}), SAFE_TYPE)).status == 200, "a file of nothing")
 
 
+def bytes_held(client):
+    return json.loads(client.ask(request("GET", "/v2/tensors")).body)["bytes"]
+
+
 def broken(client, daemon):
     """A body that breaks off anywhere changes nothing, and its memory comes back; places of uploads, too."""
     whole = put("/v2/tensors/there?shape=1048576&datatype=FP32", bytes(4 * MIB))
-    bytes_before = json.loads(client.ask(request("GET", "/v2/tensors")).body)["bytes"]
+    # What was deleted before may be read yet: only then are its bytes given back.
+    check(comes_to(lambda: bytes_held(client), len(TWO)) == len(TWO), "bytes of what was deleted", bytes_held(client))
     for cut in (60, 200, 70000, 3 * MIB, len(whole) - 1):
         with daemon.connect() as connection:
             connection.send(whole[:cut])
@@ -224,10 +229,9 @@ def broken(client, daemon):
         answer = client.ask(put("/v2/tensors/up?shape=2&datatype=FP32"))
     check(answer.status in (200, 201), "their places are free again", answer)
     client.ask(request("DELETE", "/v2/tensors/up"))
-    while time.monotonic() < deadline and json.loads(client.ask(request("GET", "/v2/tensors")).body)["bytes"] != bytes_before:
-        time.sleep(0.05)
+    left = comes_to(lambda: bytes_held(client), len(TWO))
     check(client.names() == ["there"] and client.ask(request("GET", "/v2/tensors/there")).body == TWO, "nothing has changed", client.names())
-    check(json.loads(client.ask(request("GET", "/v2/tensors")).body)["bytes"] == bytes_before, "no byte is left")
+    check(left == len(TWO), "no byte is left behind bodies that broke off", left)
 
 
 def slow(daemon):
@@ -348,7 +352,9 @@ def main():
         check(bad == 0, "%d rows" % bad)
         check(client.names() == ["there"], "no row has stored anything", client.names())
         check(client.ask(request("DELETE", "/v2/tensors/there")).status == 204, "the last DELETE")
-        check(json.loads(client.ask(request("GET", "/v2/tensors")).body)["bytes"] == 0, "no byte is left")
+        # What a row's connection left behind when it broke off is another shard's to put away.
+        left = comes_to(lambda: bytes_held(client), 0)
+        check(left == 0, "no byte is left", left)
         check(settle(daemon) == 0 and daemon.stop() == 0, "the daemon ends well")
     tenants(path)
     without(path)
