@@ -101,9 +101,9 @@ typedef struct ks_trials {
     char heuristic[KS_KERNEL_NAME]; /* that one's name */
 } ks_trials;
 
-/* A spec with everything chosen. Made by the engine's plan cache; `choice` is the backend's, filled by prepare. */
+/* A spec with everything chosen. Made by the engine's plan cache; `algorithm` is the backend's, filled by prepare.
+ * The memory of a plan of the cache ends behind the last output of its spec: copy that one by ks_spec_copy. */
 typedef struct ks_plan {
-    ks_spec spec;
     uint64_t id;                /* unique in its shard, never 0 */
     size_t in_bytes, out_bytes; /* of the slot's sides that the spec uses */
     size_t bytes;               /* the cache's: that any kernel has to read and to write at least */
@@ -137,6 +137,7 @@ typedef struct ks_plan {
     int64_t timed_ns;                /* and their time in all */
     struct ks_plan_place *place;     /* engine's: where other threads read of it; NULL: nowhere */
     struct ks_plan *newer, *older, *chain; /* the cache's */
+    ks_spec spec;
 } ks_plan;
 
 typedef enum ks_graph { KS_GRAPH_NONE, KS_GRAPH_MISS, KS_GRAPH_HIT } ks_graph;
@@ -353,6 +354,7 @@ size_t ks_plan_job_out(const ks_plan *plan, int rows);
 /* Of a family's plan: where an output of a job with so many rows begins in its side, and the spec with so many rows. */
 size_t ks_plan_job_out_at(const ks_plan *plan, int output, int rows);
 void ks_plan_spec_of(const ks_plan *plan, int rows, ks_spec *out);
+void ks_plan_copy(ks_plan *to, const ks_plan *from); /* one of the cache, whose memory ends with its spec's outputs */
 
 #ifdef __cplusplus
 }

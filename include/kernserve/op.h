@@ -96,9 +96,9 @@ typedef struct ks_spec {
     uint16_t given;  /* bit i: INPUTi is there */
     uint8_t outputs; /* set by resolve: the first ones of out[] */
     ks_value params[KS_PARAMS_MAX];
+    ks_integers lists[KS_LISTS_MAX];
     ks_tensor in[KS_INPUTS_MAX];
-    ks_tensor out[KS_OUTPUTS_MAX];
-    ks_integers lists[KS_LISTS_MAX]; /* behind all else: few ops have any, and every request passes through a spec */
+    ks_tensor out[KS_OUTPUTS_MAX]; /* last: a plan's spec ends with the outputs that it has */
 } ks_spec;
 
 /* The rows of a resolved spec: indices of INPUT0's first `dims` dimensions, such that what lies at one index depends on nothing

@@ -56,6 +56,12 @@ size_t ks_plan_job_out(const ks_plan *plan, int rows)
     return ks_plan_job_out_at(plan, last, rows) + rows_bytes(&plan->spec.out[last], rows);
 }
 
+void ks_plan_copy(ks_plan *to, const ks_plan *from)
+{
+    memcpy(to, from, offsetof(ks_plan, spec));
+    ks_spec_copy(&to->spec, &from->spec);
+}
+
 void ks_plan_spec_of(const ks_plan *plan, int rows, ks_spec *out)
 {
     ks_spec_copy(out, &plan->spec);

@@ -89,7 +89,10 @@ void ks_books_plan(const ks_engine *engine, ks_plan *plan, const char *path)
         ks_spec_text(&plan->spec, record.text);
         ks_timeline_add_plan(engine->options.timeline, plan->id, &record);
     }
-    if (engine->options.catalog) ks_catalog_put(engine->options.catalog, plan, path);
+    if (!engine->options.catalog) return;
+    const bool had = plan->place != NULL;
+    ks_catalog_put(engine->options.catalog, plan, path);
+    if (!had && plan->place) ks_plans_charge(engine->plans, plan, sizeof *plan->place);
 }
 
 ks_shard_timeline *ks_engine_timeline(const ks_engine *engine)

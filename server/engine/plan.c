@@ -12,12 +12,14 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* What the cache knows of a plan beyond its public part, which comes first so that either address is the other. */
+/* What the cache knows of a plan beyond its public part, which comes last, as its length differs. */
 typedef struct node {
-    ks_plan plan;
     uint64_t hash;
     uint64_t bytes; /* its own size and what was charged */
+    ks_plan plan;
 } node;
+
+enum { MALLOC_BYTES = 16 }; /* that the allocator takes for one piece of memory, with what it rounds up, in the mean */
 
 struct ks_plans {
     uint64_t seed;
@@ -31,7 +33,13 @@ struct ks_plans {
 
 static node *node_of(ks_plan *plan)
 {
-    return (node *)plan;
+    return (node *)((char *)plan - offsetof(node, plan));
+}
+
+/* Of the plan itself: its spec has room for 32 tensors, most have two or three. */
+static size_t size_of(const ks_spec *spec)
+{
+    return offsetof(node, plan.spec.out) + spec->outputs * sizeof *spec->out;
 }
 
 static uint64_t hash_word(uint64_t hash, uint64_t word)
@@ -67,7 +75,8 @@ ks_status ks_plans_open(size_t max_bytes, size_t max_count, ks_plan_forget_fn *f
                         ks_error *error)
 {
     size_t chains = 64;
-    while (chains < 65536 && chains < max_bytes / sizeof(node) && (!max_count || chains < max_count)) chains *= 2;
+    while (chains < 65536 && chains < max_bytes / offsetof(node, plan.spec.out) && (!max_count || chains < max_count))
+        chains *= 2;
     ks_plans *plans = calloc(1, sizeof *plans + chains * sizeof *plans->chains);
     if (!plans) return ks_fail(error, KS_MEMORY, "no memory for a plan cache of %zu chains", chains);
     if (getrandom(&plans->seed, sizeof plans->seed, GRND_NONBLOCK) < 0) plans->seed = (uintptr_t)plans;
@@ -175,7 +184,7 @@ ks_plan *ks_plans_find(ks_plans *plans, const ks_spec *spec)
 
 ks_status ks_plans_make(ks_plans *plans, const ks_spec *spec, ks_plan **out, ks_error *error)
 {
-    node *made = calloc(1, sizeof *made);
+    node *made = calloc(1, size_of(spec));
     if (!made) return ks_fail(error, KS_MEMORY, "no memory for a plan of %s", spec->op->name);
     ks_plan *plan = &made->plan;
     ks_spec_copy(&plan->spec, spec);
@@ -183,7 +192,7 @@ ks_status ks_plans_make(ks_plans *plans, const ks_spec *spec, ks_plan **out, ks_
     plan->bytes = ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec);
     plan->made_ns = ks_now_ns();
     made->hash = hash_spec(plans, spec);
-    made->bytes = sizeof *made;
+    made->bytes = size_of(spec) + MALLOC_BYTES;
     ks_plan **chain = &plans->chains[made->hash & plans->mask];
     plan->chain = *chain;
     *chain = plan;
@@ -206,7 +215,7 @@ void ks_plans_drop(ks_plans *plans, ks_plan **plan)
 void ks_plans_charge(ks_plans *plans, ks_plan *plan, int64_t bytes)
 {
     node *charged = node_of(plan);
-    assert(bytes >= 0 || charged->bytes - sizeof *charged >= (uint64_t)-bytes);
+    assert(bytes >= 0 || charged->bytes - size_of(&plan->spec) >= (uint64_t)-bytes);
     charged->bytes += (uint64_t)bytes;
     plans->bytes += (uint64_t)bytes;
     evict(plans, plan);

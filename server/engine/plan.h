@@ -20,7 +20,7 @@ ks_status ks_plans_make(ks_plans *plans, const ks_spec *spec, ks_plan **out, ks_
 void ks_plans_drop(ks_plans *plans, ks_plan **plan); /* prepare failed */
 /* Plans of the op go, but for those in use; returns how many are. */
 int ks_plans_forget_op(ks_plans *plans, const ks_op *op);
-/* A graph was captured (or forgotten: negative): adds its estimated bytes, then evicts while past the budget. */
+/* The plan takes more memory (or less: negative), as that of a graph: adds the bytes, then evicts while past the budget. */
 void ks_plans_charge(ks_plans *plans, ks_plan *plan, int64_t bytes);
 ks_plan *ks_plans_newest(ks_plans *plans); /* then ->older */
 uint64_t ks_plans_count(const ks_plans *plans);

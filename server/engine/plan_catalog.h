@@ -3,7 +3,7 @@
  * Owns     the places. A plan gets a free one when it is made and gives it back when it is evicted; a plan that finds none runs
  *          unseen.
  * Threads  a shard's catalog has one writer, that shard. Any thread reads: a place that is written over meanwhile is not given out.
- * Limits   KS_CATALOG_PLACES a shard. Their memory is touched as they are used. */
+ * Limits   KS_CATALOG_PLACES a shard. Their memory is touched as they are used, and charged to the plan. */
 #ifndef KS_PLAN_CATALOG_H
 #define KS_PLAN_CATALOG_H
 #include <stdatomic.h>

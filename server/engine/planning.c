@@ -74,11 +74,11 @@ static ks_status look(ks_engine *engine, const ks_spec *spec, int join_rows, ks_
 {
     const ks_plan *plan = ks_plans_peek(engine->plans, spec);
     if (plan) {
-        *out = *plan;
+        ks_plan_copy(out, plan);
         return plan->program ? ks_program_copy(plan->program, &out->program, error) : KS_OK;
     }
     memset(out, 0, sizeof *out);
-    memcpy(&out->spec, spec, sizeof *spec);
+    ks_spec_copy(&out->spec, spec);
     out->join_rows = join_rows;
     const ks_status status = prepare(engine, out, error);
     if (status != KS_OK) ks_program_free(&out->program);

@@ -85,9 +85,12 @@ static ks_status script_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 /* Of a family's plan with the job's rows. */
 static void script_work(const ks_batch *batch, int job)
 {
-    ks_spec spec = batch->plan->spec;
+    ks_spec spec;
     const void *in[KS_INPUTS_MAX] = {NULL};
-    if (batch->plan->join_rows) ks_plan_spec_of(batch->plan, batch->rows[job], &spec);
+    if (batch->plan->join_rows)
+        ks_plan_spec_of(batch->plan, batch->rows[job], &spec);
+    else
+        ks_spec_copy(&spec, &batch->plan->spec);
     for (int k = ks_next_input(&spec, -1); k >= 0; k = ks_next_input(&spec, k))
         in[k] = spec.in[k].fixed ? spec.in[k].fixed : batch->slots[job]->in + spec.in[k].offset;
     void *scratch = malloc(ks_cpu_scratch_bytes(&spec) + 1);

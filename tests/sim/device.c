@@ -179,11 +179,14 @@ static void forget(ks_lane *lane, ks_plan *plan)
 
 static void run_job(const ks_batch *batch, int job)
 {
-    ks_spec spec = batch->plan->spec;
+    ks_spec spec;
     const ks_slot *slot = batch->slots[job];
     const void *in[KS_INPUTS_MAX] = {NULL};
     void *out[KS_OUTPUTS_MAX] = {NULL};
-    if (batch->plan->join_rows) ks_plan_spec_of(batch->plan, batch->rows[job], &spec);
+    if (batch->plan->join_rows)
+        ks_plan_spec_of(batch->plan, batch->rows[job], &spec);
+    else
+        ks_spec_copy(&spec, &batch->plan->spec);
     for (int k = ks_next_input(&spec, -1); k >= 0; k = ks_next_input(&spec, k))
         in[k] = spec.in[k].fixed ? spec.in[k].fixed : slot->in + spec.in[k].offset;
     for (int k = 0; k < spec.outputs; k++) out[k] = slot->out + spec.out[k].offset;

@@ -13,7 +13,8 @@ static void reduce_whole(const ks_spec *spec, const void *in, void *out, void *s
 /* The work of one segment, but for its length: lines along axis 0. */
 static ks_spec spec_of_segment(const ks_spec *spec, int64_t inner)
 {
-    ks_spec one = *spec;
+    ks_spec one;
+    ks_spec_copy(&one, spec);
     one.given = 1u << KS_REDUCE_X;
     one.params[AXIS].axes = (ks_axes){.count = 1};
     one.in[KS_REDUCE_X] = (ks_tensor){.dtype = spec->in[KS_REDUCE_X].dtype, .rank = 2, .dims = {0, inner}};

@@ -124,7 +124,7 @@ static ks_status try_algorithm(ks_device *device, const ks_plan *plan, const ks_
                                ks_error *error)
 {
     ks_cuda_plan chosen;
-    *out = *plan;
+    ks_plan_copy(out, plan);
     const ks_cuda_op *op = ks_cuda_op_of(plan->spec.op);
     if (!op || !op->adopt) return ks_fail(error, KS_CONFIG, "%s has one algorithm", plan->spec.op->name);
     ks_status status = op->adopt(&device->chip, &plan->spec, algorithm, &chosen, error);
