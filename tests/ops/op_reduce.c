@@ -574,7 +574,7 @@ static const struct {
     {{2, 3000, 72}, {1, {1}}},
     {{50, 5}, {1, {1}}},
     {{60}, {1, {0}}},
-    {{9001, 25}, {1, {0}}},
+    {{10507, 25}, {1, {0}}}, /* of 4 SMs a plane, where elements have 4 bytes */
 };
 
 /* With QUICK_CASES and fewer, which the emulated GPU has, one in four of those that a device would do. */
@@ -600,6 +600,22 @@ static void every_algorithm_on_every_path(void **state)
 }
 
 /* A maximum that moves at each step scales the old sum down each time: those roundings must not add up. */
+/* One plane that is large enough for any chip; only a device is worth the reference's time. */
+static void large_planes(void **state)
+{
+    (void)state;
+    static const struct {
+        int op;
+        ks_dtype dtype;
+        int64_t dims[2];
+    } table[] = {{SUM, KS_FP32, {1300003, 7}}, {ARGMAX, KS_BF16, {800001, 33}}, {LOGSUMEXP, KS_FP16, {300007, 101}}};
+    if (!harnesses[1] || values_cases(QUICK_CASES + 1) <= QUICK_CASES) skip();
+    for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
+        ks_spec spec = spec_of(table[n].dtype, table[n].op, 2, table[n].dims, one_axis(0));
+        try_paths(&spec, VALUES_NORMAL, false);
+    }
+}
+
 static void long_rising_lines(void **state)
 {
     (void)state;
@@ -1179,6 +1195,7 @@ int main(void)
         cmocka_unit_test(lengths_around_powers_of_two),
         cmocka_unit_test(many_short_rows),
         cmocka_unit_test(every_algorithm_on_every_path),
+        cmocka_unit_test(large_planes),
         cmocka_unit_test(long_rising_lines),
         cmocka_unit_test(special_values),
         cmocka_unit_test(shapes_and_datatypes_of_results),

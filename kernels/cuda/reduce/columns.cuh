@@ -240,7 +240,7 @@ __device__ __forceinline__ void reduce_store_own(const Op &op, const typename Op
 
 /* CTAs that an SM's registers have to hold: fewer where accumulators, or addresses of single elements, take many. */
 template <class Op, int E, bool LIST>
-constexpr bool reduce_columns_large = E == 1 || E > 8 || sizeof(typename Op::Acc) * E >= 96 ||
+constexpr bool reduce_columns_large = E == 1 || E > 8 || sizeof(typename Op::Acc) * E > 96 ||
                                       (LIST && sizeof(typename Op::Acc) > 8);
 template <class Op, int E, bool LIST>
 constexpr int reduce_columns_ctas = reduce_shifts<Op>                                        ? (E == 8 ? 3 : 2)
@@ -277,8 +277,7 @@ __global__ void __launch_bounds__(reduce_columns_threads<Op, E>, reduce_columns_
         if (s.tiles == 0) {
             const int64_t piece = (int64_t)t * width + across;
             tile.span = width * E;
-            tile.first = (int64_t)t * tile.span;
-            tile.results = (int)min((int64_t)tile.span, s.results - tile.first);
+            tile.results = (int)min((int64_t)tile.span, s.results - (int64_t)t * tile.span);
             live = live && piece * E < s.results;
             if (live) offset += first = reduce_offset(s.kept, piece);
         } else {
@@ -290,7 +289,6 @@ __global__ void __launch_bounds__(reduce_columns_threads<Op, E>, reduce_columns_
             shift = (int)(offset % E);
             first += column;
             offset += column + across * E - shift;
-            tile.first = line * s.inner + column;
             tile.results = (int)min((int64_t)tile.span, s.inner - column);
             live = live && across * E - shift < tile.results;
         }
@@ -317,6 +315,9 @@ __global__ void __launch_bounds__(reduce_columns_threads<Op, E>, reduce_columns_
                 }
             }
         }
+        /* Here, as logsumexp has no registers to keep it during the loop. */
+        tile.first = s.tiles == 0 ? (int64_t)t * tile.span
+                                  : t / s.tiles * s.inner + (int64_t)(t - t / s.tiles * s.tiles) * tile.span;
         if (rows == 1 && s.parts == 1) {
             if (live)
                 reduce_store_own<Op, E, C>(op, acc, count > 0, (typename Op::Out *)job.out + tile.first + across * E);

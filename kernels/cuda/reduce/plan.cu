@@ -27,11 +27,12 @@ enum {
     LINE_BYTES = 128, /* of memory */
     WIDE_VECTORS =
         32, /* side by side where rows do not start on lines: 512 bytes, of which a line is shared with others */
-    WAVE_VECTORS = 64,     /* side by side, at most, where one wave of CTAs takes all columns */
-    PLANE_ROW_MAX = 512,   /* bytes of a row of the only plane of a line; */
-    PLANE_VECTORS = 8,     /* of a thread in a part of planes, at least */
-    IN_VECTOR_ROWS = 4096, /* rows, at least */
-    NUMBERED = 65536,      /* elements of a thread, at most */
+    WAVE_VECTORS = 64,       /* side by side, at most, where one wave of CTAs takes all columns */
+    PLANE_ROW_MAX = 512,     /* bytes of a row of the only plane of a line; */
+    PLANE_VECTORS = 8,       /* of a thread in a part of planes, at least */
+    PLANE_BYTES = 256 << 10, /* of the input of single ones for each SM, at least */
+    IN_VECTOR_ROWS = 4096,   /* rows, at least */
+    NUMBERED = 65536,        /* elements of a thread, at most */
     BAND_THREADS = 256,
     ONCE_VECTORS = 10240 /* of an SM */
 };
@@ -320,8 +321,8 @@ static int column_ctas(const reduce_work *w, int piece, bool planes)
 {
     if (w->accumulator > 16) return piece == 8 ? 3 : 2;
     if (w->element == 8 || w->numbers) return 2;
-    return piece == 1 || piece > 8 || w->accumulator * piece >= 96 || (planes && (w->accumulator > 8 || w->places)) ? 3
-                                                                                                                    : 4;
+    return piece == 1 || piece > 8 || w->accumulator * piece > 96 || (planes && (w->accumulator > 8 || w->places)) ? 3
+                                                                                                                   : 4;
 }
 
 /* Threads side by side and along the axis. The deeper the axis, the more along it, down to a line of memory side by side;
@@ -427,8 +428,9 @@ static bool choose_in_vector(const reduce_work *w, reduce_algorithm *c)
     return true;
 }
 
-/* Planes of a list, and one whose rows are short, as far as a CTA has a thread for each vector of a period. */
-static bool takes_planes(const reduce_work *w)
+/* Planes of a list, and a long one whose rows are short and not whole vectors, as far as a CTA has a thread for each vector of a
+ * period: columns of whole vectors, or of a few MiB, are as quick by columns or quicker (docs/kernels/reduce.md). */
+static bool takes_planes(const ks_chip *chip, const reduce_work *w)
 {
     if (w->inner == 1 || w->numbers || w->depth == 0 || w->walk.depth.extent < 2) return false;
     if (period_vectors(w) > column_threads(w, w->length) || plane_of(w) / w->length > INT32_MAX / 2 ||
@@ -436,7 +438,8 @@ static bool takes_planes(const reduce_work *w)
         return false;
     if (w->walk.rest.count > 0) return plane_of(w) >= 4 * w->length;
     const int64_t threads = column_threads(w, w->length) / period_vectors(w) * period_vectors(w);
-    return w->inner * w->element <= PLANE_ROW_MAX && plane_of(w) >= threads * PLANE_VECTORS * w->length;
+    return w->inner * w->element <= PLANE_ROW_MAX && plane_of(w) >= threads * PLANE_VECTORS * w->length &&
+           w->inner % w->length != 0 && w->results * w->depth * w->element >= PLANE_BYTES * (int64_t)chip->sms;
 }
 
 /* Lines off the vectors are worth their threads where the axis is deep. */
@@ -472,7 +475,7 @@ static reduce_algorithm choose(const ks_chip *chip, const reduce_work *w)
             c.kernel = REDUCE_ONCE;
         else
             choose_rows(chip, w, &c);
-    } else if (takes_planes(w)) {
+    } else if (takes_planes(chip, w)) {
         c.kernel = REDUCE_PLANES;
         choose_planes(chip, w, &c);
     } else {
