@@ -127,14 +127,19 @@ static ks_status check_sizes(const ks_check_rules *rules, const ks_head *head, k
 /* Whether a byte may stand in a URI only percent-encoded, or begins a fragment, which is no part of a target. */
 static bool any_unencoded(const char *at, size_t length)
 {
+    const char *const end = at + length;
     uint64_t seen = 0, word = 0;
     if (memchr(at, '#', length)) return true;
-    for (; length >= sizeof word; at += sizeof word, length -= sizeof word) {
+    for (; end - at > (ptrdiff_t)sizeof word; at += sizeof word) {
         memcpy(&word, at, sizeof word);
         seen |= word;
     }
-    memcpy(&word, at, length); /* what is left of the word before has been seen */
-    return (seen | word) & 0x8080808080808080u;
+    if (length >= sizeof word) { /* the last bytes, some of them once more */
+        memcpy(&word, end - sizeof word, sizeof word);
+        return (seen | word) & 0x8080808080808080u;
+    }
+    for (; at < end; at++) seen |= (unsigned char)*at;
+    return seen & 0x80;
 }
 
 /* RFC 9112 3.2: a path, an absolute URI, "*" of OPTIONS, an authority of CONNECT. PRI: how HTTP/2 begins, whose version is rejected. */
@@ -180,27 +185,6 @@ static ks_status check_framing(ks_head *head, ks_error *error)
     return KS_OK;
 }
 
-/* The name in "name:port", "[v6]:port" or either without a port; false where what follows the name is no port. */
-static bool host_name(const char *text, size_t length, size_t *name_length)
-{
-    const char *end = text + length;
-    const char *stop = NULL;
-    if (length > 0 && text[0] == '[') {
-        stop = memchr(text, ']', length);
-        if (stop == NULL) return false;
-        stop++;
-    } else {
-        stop = memchr(text, ':', length);
-        if (stop == NULL) stop = end;
-    }
-    *name_length = (size_t)(stop - text);
-    if (stop == end) return true;
-    if (*stop != ':') return false;
-    for (const char *p = stop + 1; p < end; p++)
-        if (*p < '0' || *p > '9') return false;
-    return true;
-}
-
 /* RFC 3986 3.2.2, but for the comma, which no server's name has: it parts two fields Host that a proxy has joined. */
 static const bool host_byte[256] = {
     ['!'] = 1, ['$'] = 1, ['%'] = 1, ['&'] = 1,         ['\''] = 1,        ['('] = 1,
@@ -208,14 +192,21 @@ static const bool host_byte[256] = {
     ['='] = 1, ['_'] = 1, ['~'] = 1, ['0' ... '9'] = 1, ['A' ... 'Z'] = 1, ['a' ... 'z'] = 1,
 };
 
+/* A name or an address; then, or not, a colon and digits. text ends in a NUL. */
 static bool is_host(const char *text, size_t length)
 {
-    size_t name = 0;
-    if (!host_name(text, length, &name) || name == 0) return false;
-    const bool address = text[0] == '['; /* up to its ']' */
-    for (size_t i = address; i < name - address; i++)
-        if (!host_byte[(unsigned char)text[i]] && !(address && text[i] == ':')) return false;
-    return true;
+    const char *at = text;
+    if (*at == '[') {
+        at++;
+        while (host_byte[(unsigned char)*at] || *at == ':') at++;
+        if (*at++ != ']') return false;
+    } else {
+        while (host_byte[(unsigned char)*at]) at++;
+    }
+    if (at == text) return false;
+    if (*at == ':') /* else nothing may follow */
+        for (at++; *at >= '0' && *at <= '9';) at++;
+    return at == text + length;
 }
 
 ks_status ks_check_head(const ks_check_rules *rules, ks_head *head, ks_error *error)
@@ -241,6 +232,27 @@ ks_status ks_check_head(const ks_check_rules *rules, ks_head *head, ks_error *er
         return ks_fail(error, KS_EXPECT, "Expect other than 100-continue");
     head->expects = expect && !head->http10; /* whose clients know no status 100 */
     return KS_OK;
+}
+
+/* The name in "name:port", "[v6]:port" or either without a port; false where what follows the name is no port. */
+static bool host_name(const char *text, size_t length, size_t *name_length)
+{
+    const char *end = text + length;
+    const char *stop = NULL;
+    if (length > 0 && text[0] == '[') {
+        stop = memchr(text, ']', length);
+        if (stop == NULL) return false;
+        stop++;
+    } else {
+        stop = memchr(text, ':', length);
+        if (stop == NULL) stop = end;
+    }
+    *name_length = (size_t)(stop - text);
+    if (stop == end) return true;
+    if (*stop != ':') return false;
+    for (const char *p = stop + 1; p < end; p++)
+        if (*p < '0' || *p > '9') return false;
+    return true;
 }
 
 static bool same_name(const char *name, const char *text, size_t length)
