@@ -196,12 +196,13 @@ operate() {
     local environment reason='' begun=$SECONDS kserve=() python name
     if ! environment=$("$root/tests/compat/environment.sh" "$root/tests/operate" 2>"$logs/environment-operate.log"); then
         reason=$(tail -n 1 <<<"$environment")
-        for name in "rollout behind Envoy" Prometheus "generated client" "spans to a collector" manifests "manifests: planted mistakes" "status.json" "status page"; do skip "$name" "$reason"; done
+        for name in "behind Envoy" "rollout behind Envoy" Prometheus "generated client" "spans to a collector" manifests "manifests: planted mistakes" "status.json" "status page"; do skip "$name" "$reason"; done
         return
     fi
     python=$environment/bin/python
     pass "packages for tests/operate: $environment" $((SECONDS - begun))
     [ -z "$compat_python" ] || kserve=(--kserve "$compat_python")
+    step "behind Envoy" "$root/tests/compat/proxies.py" "$root/build/kernserve" --count 150 --only envoy --envoy "$environment/bin/envoy"
     step "rollout behind Envoy" "$root/tests/operate/rollout.py" "$root/build/kernserve" envoy --program "$environment/bin/envoy"
     step "Prometheus" "$python" -B "$root/tests/operate/prometheus.py" "$root/build/kernserve"
     step "status.json" "$python" -B "$root/tests/operate/status.py" "$root/build/kernserve"
@@ -216,7 +217,7 @@ operate() {
 installed() {
     step "quickstart" quickstart
     step "soak" "$root/tests/soak.py" "$root/build/kernserve"
-    step "behind HAProxy and nginx" "$root/tests/compat/proxies.py" "$root/build/kernserve" --count 300
+    step "behind HAProxy, nginx, Varnish" "$root/tests/compat/proxies.py" "$root/build/kernserve" --count 300 --only nginx,haproxy,varnish
     step "valgrind" "$root/tests/valgrind.sh" "$root/build/kernserve" 200
     step "TLS" python3 -B "$root/tests/operate/tls.py" "$root/build/kernserve"
     step "access log" python3 -B "$root/tests/operate/logs.py" "$root/build/kernserve"
@@ -284,6 +285,7 @@ if [ "${1:-}" != quick ]; then
     wish r-base-core Rscript
     wish haproxy haproxy
     wish nginx nginx
+    wish varnish varnishd
     wish chromium chromium
     wish openssl openssl
     wish buildah buildah

@@ -124,6 +124,33 @@ static ks_status check_sizes(const ks_check_rules *rules, const ks_head *head, k
     return KS_OK;
 }
 
+/* Whether a byte may stand in a URI only percent-encoded, or begins a fragment, which is no part of a target. */
+static bool any_unencoded(const char *at, size_t length)
+{
+    const char *const end = at + length;
+    uint64_t seen = 0, word = 0;
+    if (memchr(at, '#', length)) return true;
+    for (; end - at > (ptrdiff_t)sizeof word; at += sizeof word) {
+        memcpy(&word, at, sizeof word);
+        seen |= word;
+    }
+    if (length >= sizeof word) { /* the last bytes, some of them once more */
+        memcpy(&word, end - sizeof word, sizeof word);
+        return (seen | word) & 0x8080808080808080u;
+    }
+    for (; at < end; at++) seen |= (unsigned char)*at;
+    return seen & 0x80;
+}
+
+/* RFC 9112 3.2: a path, an absolute URI, "*" of OPTIONS, an authority of CONNECT. PRI: how HTTP/2 begins, whose version is rejected. */
+static bool is_target_form(const ks_head *head)
+{
+    const char *const method = head->method ? head->method : "";
+    if (head->target[0] == '/' || strcmp(method, "CONNECT") == 0) return true;
+    if (strcmp(head->target, "*") == 0) return strcmp(method, "OPTIONS") == 0 || strcmp(method, "PRI") == 0;
+    return strstr(head->target, "://") != NULL;
+}
+
 /* Plain digits only. KS_FRAMING: something else. KS_BODY_SIZE: above 2^63-1. */
 static ks_status read_length(const char *text, size_t length, int64_t *out, ks_error *error)
 {
@@ -158,17 +185,48 @@ static ks_status check_framing(ks_head *head, ks_error *error)
     return KS_OK;
 }
 
+/* RFC 3986 3.2.2, but for the comma, which no server's name has: it parts two fields Host that a proxy has joined. */
+static const bool host_byte[256] = {
+    ['!'] = 1, ['$'] = 1, ['%'] = 1, ['&'] = 1,         ['\''] = 1,        ['('] = 1,
+    [')'] = 1, ['*'] = 1, ['+'] = 1, ['-'] = 1,         ['.'] = 1,         [';'] = 1,
+    ['='] = 1, ['_'] = 1, ['~'] = 1, ['0' ... '9'] = 1, ['A' ... 'Z'] = 1, ['a' ... 'z'] = 1,
+};
+
+/* A name or an address; then, or not, a colon and digits. text ends in a NUL. */
+static bool is_host(const char *text, size_t length)
+{
+    const char *at = text;
+    if (*at == '[') {
+        at++;
+        while (host_byte[(unsigned char)*at] || *at == ':') at++;
+        if (*at++ != ']') return false;
+    } else {
+        while (host_byte[(unsigned char)*at]) at++;
+    }
+    if (at == text) return false;
+    if (*at == ':') /* else nothing may follow */
+        for (at++; *at >= '0' && *at <= '9';) at++;
+    return at == text + length;
+}
+
 ks_status ks_check_head(const ks_check_rules *rules, ks_head *head, ks_error *error)
 {
     ks_status status = check_sizes(rules, head, error);
     if (status != KS_OK) return status;
+    if (any_unencoded(head->target, head->target_length))
+        return ks_fail(error, KS_REQUEST_LINE, "the request target holds a byte that is sent percent-encoded");
+    if (!is_target_form(head))
+        return ks_fail(error, KS_REQUEST_LINE, "the request target is neither a path nor an absolute URI");
     if (head->bad_name)
         return ks_fail(error, KS_HEADER, "a header field's name holds a byte that is not allowed there");
     if (head->folded) return ks_fail(error, KS_HEADER, "a header field is folded over two lines");
     if (head->bad_value) return ks_fail(error, KS_HEADER, "a header field's value holds a control byte");
     status = check_framing(head, error);
     if (status != KS_OK) return status;
-    if (!head->http10 && head->known[KS_KNOWN_HOST] == NULL) return ks_fail(error, KS_NO_HOST, "Host is missing");
+    const char *host = head->known[KS_KNOWN_HOST];
+    if (!head->http10 && host == NULL) return ks_fail(error, KS_NO_HOST, "Host is missing");
+    if (host && !is_host(host, head->known_length[KS_KNOWN_HOST]))
+        return ks_fail(error, KS_NO_HOST, "Host is not a name or an address, with or without a port");
     const char *expect = head->known[KS_KNOWN_EXPECT];
     if (expect && strcasecmp(expect, "100-continue") != 0)
         return ks_fail(error, KS_EXPECT, "Expect other than 100-continue");

@@ -87,7 +87,7 @@ const char *ks_head_text_end(const char *at, const char *end);
 /* How much of a value is left without the white space behind it, which is none of it (RFC 9110 5.5). */
 size_t ks_head_trim(const char *value, size_t length);
 
-/* KS_URI, KS_HEADERS, KS_HEADER, KS_FRAMING, KS_NO_HOST, KS_EXPECT; KS_BODY_SIZE for a length above 2^63. */
+/* KS_URI, KS_REQUEST_LINE, KS_HEADERS, KS_HEADER, KS_FRAMING, KS_NO_HOST, KS_EXPECT; KS_BODY_SIZE for a length above 2^63. */
 ks_status ks_check_head(const ks_check_rules *rules, ks_head *head, ks_error *error);
 /* open: health and metrics, which orchestrators call by address (no Host check); authorized: no token needed.
  * KS_HOST, KS_ORIGIN, KS_UNAUTHORIZED. */

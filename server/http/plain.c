@@ -103,9 +103,11 @@ static size_t empty_lines(const char *bytes, size_t n)
     return at;
 }
 
-/* A head of which head_most bytes have come, and no end. */
+/* A head of which head_most bytes have come, and no end. No method that a request may have fills a line. */
 static ks_status too_long(const ks_http *http, ks_conn *conn, const char *bytes)
 {
+    if (memchr(bytes, ' ', http->rules.max_uri) == NULL)
+        return ks_fail(&conn->error, KS_REQUEST_LINE, "the request line is not METHOD TARGET HTTP/1.1");
     if (memchr(bytes, '\r', http->rules.max_uri + KS_HEAD_SPARE) == NULL)
         return ks_fail(&conn->error, KS_URI, "request target is longer than %zu bytes", http->rules.max_uri);
     return ks_fail(&conn->error, KS_HEADERS, "header fields have more than the %zu bytes that are accepted",

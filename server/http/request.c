@@ -126,6 +126,7 @@ static ks_status check(ks_http *http, ks_conn *conn, ks_status read)
     conn->cut = status != KS_OK; /* where its body ends is not known */
     if (status != KS_OK) return refuse_wire(conn, status);
     ks_status found = ks_find_route(http, conn);
+    if (found == KS_UNSUPPORTED && ks_is_connect(conn)) return found; /* its Host is the other end's */
     /* A client without the right does not learn which paths there are. */
     ks_error refused;
     http->rules.tokens = ks_tokens_follow(http->token_store, &http->tokens);

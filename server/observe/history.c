@@ -1,6 +1,7 @@
 #include "observe/history.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "observe/metrics_cells.h"
 
@@ -79,8 +80,11 @@ static void take(ks_history *h, int64_t now_ns, const ks_overlap_sums *overlap)
 
 ks_history *ks_history_open(const ks_metrics *metrics, int64_t now_ns)
 {
-    ks_history *h = calloc(1, sizeof *h);
+    ks_history *h = malloc(sizeof *h);
     if (!h) return NULL;
+    /* Each page is written now. Memory of calloc would become resident a second at a time, and the process would seem
+     * to leak 2.8 KB/s for five minutes. */
+    explicit_bzero(h, sizeof *h);
     h->metrics = metrics;
     take(h, now_ns, NULL);
     return h;

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""nginx and HAProxy in front of the daemon, and hostile requests: what a proxy has forwarded is what the daemon has counted.
+"""nginx, HAProxy, Varnish and Envoy in front of the daemon, and hostile requests: what a proxy has forwarded is what the daemon has counted.
 
-proxies.py KERNSERVE [--count N] [--seed N] [--only nginx|haproxy]   N payloads at each front; exit code 77 where neither proxy is there
+proxies.py KERNSERVE [--count N] [--seed N] [--only NAMES] [--envoy PATH]   N payloads at each front; exit code 77 where no such proxy is there
 
 Each front is a proxy with a configuration of its own before a daemon of its own, with connections kept and shared between clients:
-nginx that keeps bodies back and that does not, HAProxy as it is and with `accept-invalid-http-request`. A payload of hostile.py goes
+nginx that keeps bodies back and that does not, HAProxy as it is and with `accept-invalid-http-request`, Varnish that passes everything
+on, Envoy as it is and with `allow_chunked_length`. A payload of hostile.py goes
 out on a connection; then, on another one, a good request whose answer is its own body. At the end
   - every good request got its own answer, with its own X-Request-Id, and no answer carried the id of somebody else's request
   - of each forwarded request, by the proxy's log, the answer had the request's own id
@@ -15,6 +16,7 @@ out on a connection; then, on another one, a good request whose answer is its ow
 
 import argparse
 import collections
+import json
 import os
 import random
 import re
@@ -77,47 +79,134 @@ backend daemons
 """
 
 
-class Front:
-    """A proxy before a daemon. configure: the template's own values."""
+VARNISH = """vcl 4.1;
+import std;
+backend daemon { .host = "127.0.0.1"; .port = "%(daemon)d"; .max_connections = 2; }
+sub vcl_recv { std.log("asked:" + req.http.X-Request-Id); return (pass); }
+sub vcl_backend_fetch { std.log("asked:" + bereq.http.X-Request-Id); }
+"""
+# Of two fields the first is the one that it is known by; %{X-Request-Id}i would be the last.
+VARNISH_LINE = "LINE\t%{Varnish:side}x\t%s\t%{VCL_Log:asked}x\t%{X-Request-Id}o\t%{VSL:FetchError}x\t%{Varnish:handling}x\t%r"
+ENVOY_LINE = {"sent": "%RESPONSE_CODE%", "details": "%RESPONSE_CODE_DETAILS%", "asked": "%REQ(X-REQUEST-ID)%", "answered": "%RESP(X-REQUEST-ID)%",
+              "server": "%UPSTREAM_HOST%", "method": "%REQ(:METHOD)%", "path": "%REQ(:PATH)%"}
 
-    def __init__(self, name, kernserve, folder, template, **values):
-        self.name, self.folder = name, os.path.join(folder, re.sub("[^a-z0-9]", "-", name))
+
+def envoy_configuration(values):
+    """JSON is YAML, too."""
+    def typed(kind, **fields):
+        return {"@type": "type.googleapis.com/envoy.extensions." + kind, **fields}
+
+    def address(port):
+        return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+
+    log = typed("access_loggers.file.v3.FileAccessLog", path=values["folder"] + "/envoy.log", log_format={"json_format": ENVOY_LINE})
+    manager = typed("filters.network.http_connection_manager.v3.HttpConnectionManager", stat_prefix="front", codec_type="HTTP1", normalize_path=False,
+                    generate_request_id=False, preserve_external_request_id=True, request_headers_timeout="2s", stream_idle_timeout="2s",
+                    common_http_protocol_options={"idle_timeout": "5s"}, http_protocol_options={"allow_chunked_length": values["lenient"]},
+                    http_filters=[{"name": "router", "typed_config": typed("filters.http.router.v3.Router")}],
+                    access_log=[{"name": "log", "typed_config": log}],
+                    route_config={"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+                        {"match": {"prefix": "/"}, "route": {"cluster": "daemon", "timeout": "5s"}},
+                        {"match": {"connect_matcher": {}}, "route": {"cluster": "daemon", "timeout": "5s"}}]}]})
+    cluster = {"name": "daemon", "connect_timeout": "2s", "type": "STATIC", "circuit_breakers": {"thresholds": [{"max_connections": 2}]},
+               "load_assignment": {"cluster_name": "daemon", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(values["daemon"])}}]}]}}
+    listener = {"address": address(values["front"]), "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}]}
+    return json.dumps({"static_resources": {"listeners": [listener], "clusters": [cluster]}})
+
+
+def lines_of_fields(log, hexadecimal):
+    """Of nginx and HAProxy, whose escapes leave no tab in a field; HAProxy gives the ids in hexadecimal."""
+    found = []
+    for text in log.decode("latin-1").split("\n"):
+        fields = text.split("\t")
+        if fields[0] == "LINE" and len(fields) == 7:
+            ids = [bytes.fromhex(f).decode("latin-1") if hexadecimal and f != "-" else f for f in fields[3:5]]
+            ids = [re.sub(r"^(\\t|[ \t])+|(\\t|[ \t])+$", "", value) for value in ids]  # nginx keeps white space around a value
+            found.append(Line(*fields[1:3], *ids, "" if fields[5] in ("-", "<NOSRV>") else fields[5], fields[6]))
+    return found
+
+
+def lines_of_varnish(log):
+    """Of each request to the daemon one, and one of each that was answered without it. A body that the client broke off ends such a
+    request without an answer; any other fault of it is the daemon's, for which Varnish makes a 503."""
+    found = []
+    for text in log.decode("latin-1").split("\n"):
+        fields = text.split("\t")
+        if fields[0] != "LINE" or len(fields) != 8:
+            continue
+        _, side, status, asked, answered, fault, handling, request = fields
+        if side == "b" and fault == "-":
+            found.append(Line(status, status, asked, answered, "daemon", request))
+        elif side == "b":
+            found.append(Line("-", "-" if fault.startswith("req.body") else status, asked, "-", "daemon", request + " " + fault))
+        elif handling != "pass":
+            found.append(Line("-", status, asked, "-", "", request))
+    return found
+
+
+def lines_of_envoy(log):
+    found = []
+    for text in log.decode("latin-1").split("\n"):
+        if text.startswith("{") and text.endswith("}"):
+            of = {name: "-" if value is None else str(value) for name, value in json.loads(text).items()}
+            found.append(Line(of["sent"] if of["details"] == "via_upstream" else "-", of["sent"], of["asked"], of["answered"],
+                              "" if of["server"] == "-" else of["server"], " ".join((of["method"], of["path"], of["details"]))))
+    return found
+
+
+# configure: values to the text of the file; commands: those that run, (folder, file, port); log: the file with a line a request
+Kind = collections.namedtuple("Kind", "configure commands log lines")
+KINDS = {
+    "nginx": Kind(lambda values: NGINX % values, lambda program, folder, file, port: [[program, "-p", folder, "-c", file]], "nginx.log",
+                  lambda log: lines_of_fields(log, False)),
+    "haproxy": Kind(lambda values: HAPROXY % values, lambda program, folder, file, port: [[program, "-db", "-f", file]], "output0",
+                    lambda log: lines_of_fields(log, True)),
+    "varnish": Kind(lambda values: VARNISH % values, lambda program, folder, file, port: [
+        [program, "-F", "-j", "none", "-n", folder + "/n", "-a", "127.0.0.1:%d" % port, "-f", file, "-s", "malloc,16m", "-p", "thread_pools=1",
+         "-p", "thread_pool_min=10", "-p", "timeout_idle=5", "-p", "first_byte_timeout=5", "-p", "between_bytes_timeout=5"],
+        ["varnishncsa", "-n", folder + "/n", "-t", "off", "-b", "-c", "-F", VARNISH_LINE]], "output1", lines_of_varnish),
+    "envoy": Kind(envoy_configuration, lambda program, folder, file, port: [
+        [program, "-c", file, "--concurrency", "1", "--disable-hot-restart", "-l", "error", "--file-flush-interval-msec", "100"]], "envoy.log", lines_of_envoy),
+}
+
+
+class Front:
+    """A proxy before a daemon. values: the configuration's own."""
+
+    def __init__(self, name, kernserve, folder, kind, program, values):
+        self.name, self.folder, self.kind = name, os.path.join(folder, re.sub("[^a-z0-9]", "-", name.lower())), KINDS[kind]
         os.mkdir(self.folder)
         self.daemon = Daemon(kernserve, "--backend", "cpu", "--threads", "1", "--pinned-bytes", "16M", "--access-log", "on")
         self.port, = free_ports(1)
         self.host = "127.0.0.1"
         path = os.path.join(self.folder, "configuration")
         with open(path, "w") as file:
-            file.write(template % {"folder": self.folder, "daemon": self.daemon.port, "front": self.port, **values})
-        with open(os.path.join(self.folder, "output"), "wb") as output:
-            self.process = subprocess.Popen(["nginx", "-p", self.folder, "-c", path] if template is NGINX else ["haproxy", "-db", "-f", path], stdout=output, stderr=subprocess.STDOUT)
-        self.hexadecimal = template is HAPROXY
+            file.write(self.kind.configure({"folder": self.folder, "daemon": self.daemon.port, "front": self.port, **values}))
+        self.processes = []
+        for number, command in enumerate(self.kind.commands(program, self.folder, path, self.port)):
+            with open(os.path.join(self.folder, "output%d" % number), "wb") as output:
+                self.processes.append(subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT))
         self.stuck = set()  # requests whose chunk line fills HAProxy's buffer: no byte of the body goes on, and it may wait for an answer until its own 504
-        self.log = os.path.join(self.folder, "nginx.log" if template is NGINX else "output")
+        self.log = os.path.join(self.folder, self.kind.log)
         self.wait()
         self.before = self.counted()
 
     def wait(self):
-        end = time.monotonic() + 10
-        while time.monotonic() < end and self.process.poll() is None:
+        end = time.monotonic() + 20
+        while time.monotonic() < end and all(process.poll() is None for process in self.processes):
             try:
                 socket.create_connection((self.host, self.port), 1).close()
                 return
             except OSError:
                 time.sleep(0.05)
-        raise RuntimeError("%s does not start: %s" % (self.name, open(os.path.join(self.folder, "output")).read()))
+        said = open(os.path.join(self.folder, "output0")).read()
+        self.close()
+        raise RuntimeError("%s does not start: %s" % (self.name, said))
 
     def lines(self):
-        """What the proxy has logged, whose escapes leave no tab in a field; HAProxy gives the ids in hexadecimal."""
-        found = []
+        """What the proxy has logged."""
         with open(self.log, "rb") as file:
-            for text in file.read().decode("latin-1").split("\n"):
-                fields = text.split("\t")
-                if fields[0] == "LINE" and len(fields) == 7:
-                    ids = [bytes.fromhex(f).decode("latin-1") if self.hexadecimal and f != "-" else f for f in fields[3:5]]
-                    ids = [re.sub(r"^(\\t|[ \t])+|(\\t|[ \t])+$", "", value) for value in ids]  # nginx keeps white space around a value
-                    found.append(Line(*fields[1:3], *ids, "" if fields[5] in ("-", "<NOSRV>") else fields[5], fields[6]))
-        return found
+            return self.kind.lines(file.read())
 
     def counted(self):
         """Answers by status, as the daemon counted them, but those of this program at the second listener."""
@@ -129,8 +218,9 @@ class Front:
         return found
 
     def close(self):
-        self.process.terminate()
-        self.process.wait(10)
+        for process in reversed(self.processes):
+            process.terminate()
+            process.wait(10)
         check(self.daemon.stop() == 0, self.name, "the daemon ends badly")
 
 
@@ -230,19 +320,16 @@ def compare(front, count):
           (front.name, count, len(forwarded), dict(sorted(answered.items())), len(gone), len(lines) - len(forwarded) - len(gone), sum(counted.values())))
 
 
-FRONTS = (("nginx", "nginx, bodies kept back", NGINX, {"buffering": "on", "ignore": "on", "host": "localhost"}),
-          ("nginx", "nginx, bodies passed on", NGINX, {"buffering": "off", "ignore": "off", "host": "$http_host"}),
-          ("haproxy", "HAProxy", HAPROXY, {"option": ""}),
-          ("haproxy", "HAProxy, accept-invalid-http-request", HAPROXY, {"option": "option accept-invalid-http-request"}))
+FRONTS = (("nginx", "nginx, bodies kept back", {"buffering": "on", "ignore": "on", "host": "localhost"}),
+          ("nginx", "nginx, bodies passed on", {"buffering": "off", "ignore": "off", "host": "$http_host"}),
+          ("haproxy", "HAProxy", {"option": ""}),
+          ("haproxy", "HAProxy, accept-invalid-http-request", {"option": "option accept-invalid-http-request"}),
+          ("varnish", "Varnish", {}),
+          ("envoy", "Envoy", {"lenient": False}),
+          ("envoy", "Envoy, allow_chunked_length", {"lenient": True}))
 
 
-def run(arguments, folder):
-    os.environ["PATH"] += ":/usr/sbin"  # where Debian has both
-    there = [front for front in FRONTS if shutil.which(front[0]) and arguments.only in ("", front[0])]
-    if not there:
-        print("neither nginx nor HAProxy is installed")
-        return 77
-    fronts = [Front(name, arguments.kernserve, folder, template, **values) for _, name, template, values in there]
+def attack_all(fronts, arguments):
     threads = [threading.Thread(target=attack, args=(front, arguments.count, arguments.seed + i)) for i, front in enumerate(fronts)]
     for thread in threads:
         thread.start()
@@ -250,7 +337,23 @@ def run(arguments, folder):
         thread.join()
     for front in fronts:
         compare(front, arguments.count)
-        front.close()
+
+
+def run(arguments, folder):
+    os.environ["PATH"] += ":/usr/sbin"  # where Debian has them
+    programs = {"nginx": "nginx", "haproxy": "haproxy", "varnish": "varnishd", "envoy": arguments.envoy}
+    there = [front for front in FRONTS if shutil.which(programs[front[0]]) and front[0] in arguments.only.split(",")]
+    if not there:
+        print("none of %s is installed" % arguments.only)
+        return 77
+    fronts = []
+    try:
+        for kind, name, values in there:
+            fronts.append(Front(name, arguments.kernserve, folder, kind, programs[kind], values))
+        attack_all(fronts, arguments)
+    finally:
+        for front in fronts:
+            front.close()
     print("%d payloads at %d fronts, %d wrong" % (arguments.count * len(fronts), len(fronts), wrongs()))
     return 1 if wrongs() else 0
 
@@ -260,7 +363,8 @@ def main():
     parser.add_argument("kernserve")
     parser.add_argument("--count", type=int, default=1100, help="payloads at each front (1100)")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("KS_SEED") or random.SystemRandom().getrandbits(32)))
-    parser.add_argument("--only", default="", choices=("", "nginx", "haproxy"))
+    parser.add_argument("--only", default=",".join(KINDS), help="proxies, with commas")
+    parser.add_argument("--envoy", default="envoy", help="the program")
     arguments = parser.parse_args()
     print("KS_SEED=%d" % arguments.seed)
     with tempfile.TemporaryDirectory() as folder:

@@ -41,7 +41,10 @@ static bool take(input *in, char c)
 
 static bool take_end(input *in)
 {
-    return take(in, '\r') && take(in, '\n');
+    const input begun = *in;
+    if (take(in, '\r') && take(in, '\n')) return true;
+    *in = begun;
+    return false;
 }
 
 static void take_blanks(input *in)

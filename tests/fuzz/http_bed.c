@@ -71,6 +71,8 @@ static void open_daemon(http_bed *bed)
     bed->api.device_info = &bed->device_info;
     bed->api.budget = bed->budget;
     bed->api.metrics = bed->metrics;
+    bed->api.ceilings = ks_ceilings_open(ks_backend_cpu, bed->device, 0);
+    must(bed->api.ceilings != NULL, "memory");
     bed->api.shards = 1;
     bed->api.state = &bed->state;
     bed->api.device_faults = &bed->device_faults;

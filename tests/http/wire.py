@@ -35,11 +35,11 @@ TALKS = [
     ("a type that is none", raw(POST, "Host: localhost", LENGTH, "Content-Type: ;;;", body=GOOD_BODY), [200]),
     ("names in any case", raw(POST, "HOST: LOCALHOST", "cOnTeNt-LeNgTh: %d" % len(GOOD_BODY), "INFERENCE-header-content-LENGTH: %d" % len(GOOD_BODY), body=GOOD_BODY), [200]),
     ("Host with a port, IPv6", raw("GET /v2 HTTP/1.1", "Host: [::1]:8000"), [200]),
-    ("the absolute form, a fragment", request("GET", "http://localhost/v2") + request("GET", "/v2#x"), [200, 404]),
+    ("the absolute form, a path that is not there", request("GET", "http://localhost/v2") + request("GET", "/v2%23x"), [200, 404]),
     ("absolute forms", b"".join(request(m, t) for m, t in (("GET", "HTTP://LOCALHOST:8000/v2?a=b"), ("GET", "http://localhost"), ("GET", "http://localhost?a=b"), ("GET", "http://[::1]/v2"))) +
      raw("GET http://localhost/v2 HTTP/1.1", "Host: evil.example"), [200] * 5),
     ("an absolute form again and again", request("GET", "http://localhost/v2") * 3 + request("GET", "/v2"), [200] * 4),
-    ("OPTIONS *, TRACE *", request("OPTIONS", "*") + request("TRACE", "*") + request("OPTIONS", "*"), [200, 404, 200]),
+    ("OPTIONS * twice", request("OPTIONS", "*") * 2, [200, 200]),
     ("gzip in chunks", chunked("POST", SOFTMAX, [("Content-Encoding", "gzip")], [bytes([b]) for b in gzip.compress(GOOD_BODY)]), [200]),
     ("TRACE, a method in lower case, OPTIONS *", request("TRACE", "/v2") + request("post", SOFTMAX, (), b"{}") + request("OPTIONS", "*"), [405, 405, 200]),
     ("white space behind values", raw(POST, "Host: localhost \t", LENGTH + "  ", "Content-Encoding: identity ", "Inference-Header-Content-Length:\t%d\t" % len(GOOD_BODY), "Expect: 100-continue \t", body=GOOD_BODY), [200]),

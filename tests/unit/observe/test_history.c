@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <cmocka.h>
 
 #include "observe/history.h"
@@ -40,6 +41,24 @@ static int close_all(void **state)
     ks_timeline_close(&timeline);
     ks_metrics_close(&metrics);
     return 0;
+}
+
+static long page_faults(void)
+{
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_minflt;
+}
+
+/* A process whose seconds are all counted is as large as one that has just started: what grows is a leak. The first test, so that
+ * the history is in pages that nothing has used before. */
+static void no_second_takes_memory(void **state)
+{
+    (void)state;
+    ks_history_second(history, 2 * SECOND, NULL);
+    const long before = page_faults();
+    for (int second = 3; second < 3 + KS_HISTORY_S; second++) ks_history_second(history, second * SECOND, NULL);
+    assert_in_range(page_faults(), before, before + 100); /* the seconds fill 200 pages */
 }
 
 static void a_step_is_a_sixteenth(void **state)
@@ -184,9 +203,12 @@ static void the_slowest_are_forgotten_after_five_minutes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(a_step_is_a_sixteenth),   TEST(quantiles_are_of_the_span),
-        TEST(models_have_ten_seconds), TEST(maxima_last_five_minutes),
-        TEST(the_slowest_are_listed),  TEST(the_slowest_are_forgotten_after_five_minutes)};
+    const struct CMUnitTest tests[] = {TEST(no_second_takes_memory),
+                                       TEST(a_step_is_a_sixteenth),
+                                       TEST(quantiles_are_of_the_span),
+                                       TEST(models_have_ten_seconds),
+                                       TEST(maxima_last_five_minutes),
+                                       TEST(the_slowest_are_listed),
+                                       TEST(the_slowest_are_forgotten_after_five_minutes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
