@@ -43,7 +43,7 @@ class Row(ctypes.Structure):
 class Work(ctypes.Structure):
     """ops_work as far as it is read here; the rest has room to spare."""
     _fields_ = [("in_bytes", ctypes.c_size_t), ("out_bytes", ctypes.c_size_t), ("bytes", ctypes.c_double),
-                ("flops", ctypes.c_double), ("kernel", ctypes.c_char * 56), ("rest", ctypes.c_char * 4096)]
+                ("flops", ctypes.c_double), ("kernel", ctypes.c_char * 56), ("rest", ctypes.c_char * 65536)]
 
 
 class Library:

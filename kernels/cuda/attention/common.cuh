@@ -167,7 +167,7 @@ __device__ __forceinline__ attention_item attention_item_of(const ks_site &site,
     attention_item w;
     w.split = (int)(at % a.splits);
     w.unit = a.unit + at / a.splits / a.tiles;
-    w.row = at / a.splits % a.tiles * tile;
+    w.row = (a.tiles - 1 - at / a.splits % a.tiles) * tile; /* of a causal head the long ones first */
     w.batch = w.unit / a.s.kv_heads;
     w.kv_head = w.unit - w.batch * a.s.kv_heads;
     w.keys = attention_keys(site, a, job, w.batch);

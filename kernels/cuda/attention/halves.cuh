@@ -51,15 +51,17 @@ __device__ __forceinline__ void attention_copy(bool vectors, unsigned char *to, 
 }
 
 /* ATTENTION_BLOCK rows; what is behind the first `count` of them, and behind `depth`, is 0. */
-template <class T>
+template <class T, int DEPTH>
 __device__ __forceinline__ void attention_ask_rows(const attention_shape &a, const T *from, int64_t stride, int count,
                                                    int depth, unsigned char *to)
 {
+    constexpr int UNROLLED = DEPTH ? 4 : 1; /* more spill */
     const int vectors = (depth + 15) / 16 * 2, bytes = attention_row_bytes(depth);
-    for (int i = threadIdx.x; i < ATTENTION_BLOCK * vectors; i += ATTENTION_MMA_THREADS) {
-        const int row = i / vectors, vector = i - row * vectors;
+#pragma unroll UNROLLED
+    for (int n = 0; n < ATTENTION_BLOCK * vectors / ATTENTION_MMA_THREADS; n++) { /* vectors are even */
+        const int i = n * ATTENTION_MMA_THREADS + threadIdx.x, row = i / vectors, vector = i - row * vectors;
         const bool there = row < count;
-        attention_copy(a.vectors, to + row * bytes + vector * 16,
+        attention_copy(DEPTH || a.vectors, to + row * bytes + vector * 16,
                        there && vector * 8 < depth ? from + row * stride + vector * 8 : from,
                        there ? depth - vector * 8 : 0);
     }
@@ -68,15 +70,15 @@ __device__ __forceinline__ void attention_ask_rows(const attention_shape &a, con
 /* The tile's rows of the query, which lie where their heads lie. */
 template <class T>
 __device__ __forceinline__ void attention_ask_query(const attention_shape &a, const ks_job_sides &job,
-                                                    const attention_item &w, int rows, unsigned char *to)
+                                                    const attention_item &w, int rows, int depth, unsigned char *to)
 {
-    const int vectors = (a.s.depth + 15) / 16 * 2, bytes = attention_row_bytes(a.s.depth);
+    const int vectors = (depth + 15) / 16 * 2, bytes = attention_row_bytes(depth);
     for (int i = threadIdx.x; i < rows * vectors; i += ATTENTION_MMA_THREADS) {
         const int row = i / vectors, vector = i - row * vectors;
         const attention_row r = attention_row_of(a, w.batch, w.kv_head, w.row + row, w.keys);
         const T *const from = (const T *)(job.in + a.query) + w.batch * a.s.query.batch + r.head * a.s.query.head +
                               r.query * a.s.query.row;
-        const int left = r.there ? a.s.depth - vector * 8 : 0;
+        const int left = r.there ? depth - vector * 8 : 0;
         attention_copy(a.vectors, to + row * bytes + vector * 16, left > 0 ? from + vector * 8 : from, left);
     }
 }
@@ -113,6 +115,8 @@ struct attention_warp {
         most[0] = most[1] = -INFINITY;
         total[0] = total[1] = 0;
     }
+    /* STEPS: of 16 elements, that are unrolled. */
+    template <int STEPS>
     __device__ __forceinline__ void multiply(const unsigned char *query, const unsigned char *keys, int depth)
     {
         const int lane_id = threadIdx.x % KS_WARP, bytes = attention_row_bytes(depth);
@@ -122,7 +126,7 @@ struct attention_warp {
         for (int t = 0; t < TILES; t++)
 #pragma unroll
             for (int e = 0; e < 4; e++) score[t][e] = 0;
-#pragma unroll 2
+#pragma unroll STEPS
         for (int k = 0; k < depth; k += 16) {
             uint32_t q[4];
             mm_ldmatrix<false>(q, a_at + k * 2);
@@ -142,7 +146,8 @@ struct attention_warp {
         const int lane_id = threadIdx.x % KS_WARP;
         bool all = !a.s.masked;
 #pragma unroll
-        for (int h = 0; h < 2; h++) all = all && r[h].range.first <= first && r[h].range.end >= first + KEYS;
+        for (int h = 0; h < 2; h++) /* a row that is not there may take all, as nothing becomes of it */
+            all = all && (!r[h].there || (r[h].range.first <= first && r[h].range.end >= first + KEYS));
         all = !__any_sync(0xFFFFFFFFu, !all);
         taken = 0xFFFFFFFFu;
         if (all && a.s.softcap == 0) {
@@ -350,14 +355,15 @@ struct attention_writer {
 };
 
 template <class T, int COLUMNS, int KEYS>
-__device__ __forceinline__ void
-attention_put_rows(const attention_shape &a, const ks_site &site, const ks_job_sides &job, const attention_item &w,
-                   const attention_row (&r)[2], const attention_warp<T, COLUMNS, KEYS> &of)
+__device__ __forceinline__ void attention_put_rows(const attention_shape &a, const ks_site &site,
+                                                   const ks_job_sides &job, const attention_item &w, int64_t row,
+                                                   const attention_warp<T, COLUMNS, KEYS> &of)
 {
     const int lane_id = threadIdx.x % KS_WARP;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        attention_writer<T> to(a, job, w, r[h], of.most[h], of.total[h]);
+        const attention_row r = attention_row_of(a, w.batch, w.kv_head, row + 8 * h, w.keys);
+        attention_writer<T> to(a, job, w, r, of.most[h], of.total[h]);
         to.open(site);
         if (lane_id % 4 == 0) to.put_sums();
 #pragma unroll
@@ -413,8 +419,8 @@ __device__ __forceinline__ void attention_merge_warps(const attention_shape &a, 
 
 /* --- the kernel ------------------------------------------------------------------------------------------------------ */
 
-/* Blocks of a split, in order; the last ones asked for are under way. */
-template <class T>
+/* Blocks of a split, in order; up to a.stages of them are under way. */
+template <class T, int DEPTH>
 struct attention_ring {
     const attention_shape &a;
     const T *key, *value;
@@ -431,12 +437,13 @@ struct attention_ring {
     }
     __device__ __forceinline__ void ask()
     {
+        const int depth = DEPTH ? DEPTH : a.s.depth, value_depth = DEPTH ? DEPTH : a.s.value_depth;
         if (next < end) {
-            unsigned char *const stage = memory + put * attention_stage_bytes(a.s.depth, a.s.value_depth);
+            unsigned char *const stage = memory + put * attention_stage_bytes(depth, value_depth);
             const int count = (int)min((int64_t)ATTENTION_BLOCK, keys - next);
-            attention_ask_rows(a, key + next * a.s.key.row, a.s.key.row, count, a.s.depth, stage);
-            attention_ask_rows(a, value + next * a.s.value.row, a.s.value.row, count, a.s.value_depth,
-                               stage + ATTENTION_BLOCK * attention_row_bytes(a.s.depth));
+            attention_ask_rows<T, DEPTH>(a, key + next * a.s.key.row, a.s.key.row, count, depth, stage);
+            attention_ask_rows<T, DEPTH>(a, value + next * a.s.value.row, a.s.value.row, count, value_depth,
+                                         stage + ATTENTION_BLOCK * attention_row_bytes(depth));
             next += ATTENTION_BLOCK;
         }
         mm_copy_commit();
@@ -444,67 +451,75 @@ struct attention_ring {
     }
     __device__ __forceinline__ void begin()
     {
-        for (int i = 1; i < a.stages; i++) ask();
+        for (int i = 0; i < a.stages; i++) ask();
     }
-    /* The next block is there, and the query; what was taken before has been read by all. */
+    /* The next block is there, and the query. */
     __device__ __forceinline__ const unsigned char *take()
     {
-        if (a.stages == 1) {
-            __syncthreads();
-            ask();
-        }
         if (a.stages > 3)
-            mm_copy_wait<2>();
+            mm_copy_wait<3>();
         else if (a.stages == 3)
+            mm_copy_wait<2>();
+        else if (a.stages == 2)
             mm_copy_wait<1>();
         else
             mm_copy_wait<0>();
         __syncthreads();
-        if (a.stages > 1) ask();
-        const unsigned char *const stage = memory + taken * attention_stage_bytes(a.s.depth, a.s.value_depth);
+        const unsigned char *const stage = memory + taken * (DEPTH ? attention_stage_bytes(DEPTH, DEPTH)
+                                                                   : attention_stage_bytes(a.s.depth, a.s.value_depth));
         taken = taken + 1 == a.stages ? 0 : taken + 1;
         return stage;
     }
+    /* What was taken last has been read: another one comes in its place. */
+    __device__ __forceinline__ void give()
+    {
+        __syncthreads();
+        ask();
+    }
 };
 
-template <class T, int COLUMNS, bool APART>
+/* FULL: depth and value_depth are COLUMNS, and a.vectors is set: loops of a known length; of 256 that would spill. */
+template <class T, int COLUMNS, bool APART, bool FULL>
 __global__ void __launch_bounds__(ATTENTION_MMA_THREADS)
     attention_halves(ks_site site, const __grid_constant__ attention_shape a)
 {
     constexpr int KEYS = APART ? ATTENTION_BLOCK / ATTENTION_MMA_WARPS : ATTENTION_BLOCK;
     constexpr int ROWS = APART ? ATTENTION_M : ATTENTION_M * ATTENTION_MMA_WARPS;
+    constexpr int STEPS = FULL ? COLUMNS / 16 : 2;
+    const int depth = FULL ? COLUMNS : a.s.depth, value_depth = FULL ? COLUMNS : a.s.value_depth;
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
     if (a.starts) ks_start(site);
     const int warp = threadIdx.x / KS_WARP, lane_id = threadIdx.x % KS_WARP;
     const int first_row = APART ? 0 : warp * ATTENTION_M, first_key = APART ? warp * KEYS : 0;
     unsigned char *const queries = (unsigned char *)ks_dynamic;
-    unsigned char *const stages = queries + ROWS * attention_row_bytes(a.s.depth);
+    unsigned char *const stages = queries + ROWS * attention_row_bytes(depth);
 #pragma unroll 1
     for (int64_t at = blockIdx.x; at < a.units * a.tiles * a.splits; at += gridDim.x) {
         const attention_item w = attention_item_of(site, a, job, at, ROWS, ATTENTION_BLOCK);
         const int64_t row = w.row + first_row + lane_id / 4;
         const attention_row r[2] = {attention_row_of(a, w.batch, w.kv_head, row, w.keys),
                                     attention_row_of(a, w.batch, w.kv_head, row + 8, w.keys)};
-        attention_ring<T> ring(a, job, w, stages);
+        attention_ring<T, FULL ? COLUMNS : 0> ring(a, job, w, stages);
         attention_warp<T, COLUMNS, KEYS> mine;
         mine.clear();
         __syncthreads(); /* what was there of the tile before has been read */
-        attention_ask_query<T>(a, job, w, ROWS, queries);
+        attention_ask_query<T>(a, job, w, ROWS, depth, queries);
         ring.begin();
 #pragma unroll 1
         for (int64_t first = w.first; first < w.end; first += ATTENTION_BLOCK) {
             const unsigned char *const stage = ring.take();
-            const unsigned char *const values = stage + ATTENTION_BLOCK * attention_row_bytes(a.s.depth) +
-                                                first_key * attention_row_bytes(a.s.value_depth);
-            mine.multiply(queries + first_row * attention_row_bytes(a.s.depth),
-                          stage + first_key * attention_row_bytes(a.s.depth), a.s.depth);
+            const unsigned char *const values =
+                stage + ATTENTION_BLOCK * attention_row_bytes(depth) + first_key * attention_row_bytes(value_depth);
+            mine.template multiply<STEPS>(queries + first_row * attention_row_bytes(depth),
+                                          stage + first_key * attention_row_bytes(depth), depth);
             const bool all = mine.select(a, job, r, first + first_key);
             mine.weigh();
-            if (!all && mine.find_broken(values, a.s.value_depth))
-                mine.add_broken_values(values, a.s.value_depth);
+            if (!all && mine.find_broken(values, value_depth))
+                mine.add_broken_values(values, value_depth);
             else
-                mine.add_values(values, a.s.value_depth);
+                mine.add_values(values, value_depth);
+            ring.give();
         }
         mine.end();
         mm_copy_wait<0>();
@@ -512,7 +527,10 @@ __global__ void __launch_bounds__(ATTENTION_MMA_THREADS)
             __syncthreads();
             attention_merge_warps(a, site, job, w, (float *)stages, mine);
         } else {
-            attention_put_rows(a, site, job, w, r, mine);
+            uint32_t first_again = lane_id / 4;
+            ks_anew(first_again); /* which row it is takes registers that the loop has not */
+            const int64_t again = w.row + first_row + first_again;
+            attention_put_rows(a, site, job, w, again, mine);
         }
     }
     if (a.ends) ks_leave<true>(site);

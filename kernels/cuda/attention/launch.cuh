@@ -29,28 +29,30 @@ static cudaError_t attention_go_merge(const attention_launch &go)
 }
 
 template <class T, bool APART>
-static attention_kernel *attention_halves_of(int columns)
+static attention_kernel *attention_halves_of(int columns, bool full)
 {
-    return columns <= 64    ? attention_halves<T, 64, APART>
-           : columns <= 128 ? attention_halves<T, 128, APART>
-                            : attention_halves<T, 256, APART>;
+    if (columns <= 64) return full ? attention_halves<T, 64, APART, true> : attention_halves<T, 64, APART, false>;
+    if (columns <= 128) return full ? attention_halves<T, 128, APART, true> : attention_halves<T, 128, APART, false>;
+    return attention_halves<T, 256, APART, false>;
 }
 
 template <class T>
 static cudaError_t attention_go_halves(const attention_launch &go)
 {
-    return attention_go_kernel(go, go.c.apart ? attention_halves_of<T, true>(go.c.columns)
-                                              : attention_halves_of<T, false>(go.c.columns));
+    const bool full = go.a.vectors && go.a.s.depth == go.c.columns && go.a.s.value_depth == go.c.columns;
+    return attention_go_kernel(go, go.c.apart ? attention_halves_of<T, true>(go.c.columns, full)
+                                              : attention_halves_of<T, false>(go.c.columns, full));
 }
 
 template <class T>
 static cudaError_t attention_allow_halves(int shared_bytes)
 {
     cudaError_t status = cudaSuccess;
-    for (int columns = 64; columns <= 256 && status == cudaSuccess; columns *= 2) {
-        status = attention_allow_kernel(attention_halves_of<T, true>(columns), shared_bytes);
+    for (int i = 0; i < 6 && status == cudaSuccess; i++) {
+        const int columns = 64 << i / 2;
+        status = attention_allow_kernel(attention_halves_of<T, true>(columns, i % 2), shared_bytes);
         if (status == cudaSuccess)
-            status = attention_allow_kernel(attention_halves_of<T, false>(columns), shared_bytes);
+            status = attention_allow_kernel(attention_halves_of<T, false>(columns, i % 2), shared_bytes);
     }
     return status;
 }
