@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/chain.h"
+#include "cpu/chain/chain.h"
 #include "cpu/onednn.h"
 #include "cpu/reference.h"
 #include "kernserve/chain.h"

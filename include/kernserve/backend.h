@@ -199,6 +199,7 @@ typedef struct ks_device_info {
     bool polled;      /* lanes are looked at; else they write wake_fd */
     bool pins_memory; /* slots are pinned */
     bool linked;      /* kernels reach mapped slots over a link */
+    int chain_rows;   /* a chain's jobs of at most so many rows may be joined; 0: none are */
     double work_max;  /* flops of a request, unless --max-work says */
 } ks_device_info;
 

@@ -19,7 +19,8 @@ extern "C" {
 enum {
     KS_CHAIN_NODES_MAX = 256,
     KS_CHAIN_CONSTANTS_MAX = 1024,
-    KS_CHAIN_MADE_MAX = 512,                    /* values that nodes make, whether they have names or not */
+    KS_CHAIN_MADE_MAX = 512, /* values that nodes make, whether they have names or not */
+    KS_CHAIN_VALUES_MAX = KS_INPUTS_MAX + KS_CHAIN_CONSTANTS_MAX + KS_CHAIN_MADE_MAX,
     KS_CHAIN_FREE_MAX = 4,                      /* lengths of the inputs that may be any */
     KS_CHAIN_WORDS_MAX = KS_CHAIN_FREE_MAX + 1, /* with the batch, which has no word */
     KS_CHAIN_NAME_MAX = 128,
@@ -57,7 +58,9 @@ typedef struct ks_chain {
     int16_t output[KS_OUTPUTS_MAX]; /* the value that each one is */
     bool unfused;                   /* each node is a step of its own */
     int64_t max_batch;              /* the first dimension of inputs that begin with word 0, at most; 0: any */
-    int words;                      /* of dimensions; word 0: the batch, -1 in front of a shape */
+    /* Where there is a max_batch: values that begin with the batch, each row of which follows from the same row of the inputs. */
+    bool batched[KS_CHAIN_VALUES_MAX];
+    int words; /* of dimensions; word 0: the batch, -1 in front of a shape */
     const char *const *word;
     const ks_tensor *constant; /* each with its address in `fixed` */
     const ks_chain_node *node;
@@ -81,6 +84,8 @@ ks_resolve_fn ks_chain_resolve;
 ks_status ks_chain_refuse(const ks_spec *spec, const ks_bad_value *bad, ks_error *error);
 /* Whether some node has inputs whose values decide. */
 bool ks_chain_decides(const ks_chain *chain);
+/* ks_op.joins of a chain whose rows are apart: it has one input, of which the batch alone is free, and so many rows as max_batch at most. */
+bool ks_chain_joins(const ks_spec *spec);
 /* ks_op.read_bytes of each chain: its inputs, and its constants. */
 size_t ks_chain_read_bytes(const ks_spec *spec);
 
@@ -105,6 +110,7 @@ typedef struct ks_step {
     int16_t node[KS_STEP_NODES_MAX];
     ks_spec spec; /* resolved; op NULL: a copy of in[0].size_bytes */
     ks_step_place in[KS_OP_INPUTS_MAX], out[KS_OP_OUTPUTS_MAX];
+    uint16_t rows_in, rows_out; /* bits: inputs and outputs that are batched */
     /* The backend's, set by prepare: */
     size_t workspace_bytes;
     bool unstamped;

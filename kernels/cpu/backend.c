@@ -4,21 +4,23 @@
  * the system. Threads   a lane's functions run on its shard's thread. The worker sees the lane only between the
  * mailbox's post and the state's release store; everything it needs is in the lane and in the batch. Limits    every
  * plan works on the slots themselves (mapped), a batch is cut so that it lasts at most about BATCH_NS: lanes are the
- * parallelism, one long batch would leave the others idle.
+ * parallelism, one long batch would leave the others idle. Joined rows of a chain are cut so that the steps that are no faster for many last at most
+ * about APART_NS.
  *
  * Work shorter than INLINE_NS runs inside launch: waking a thread and being woken by it costs 10 us or more here, and
  * the shard has nothing better to do meanwhile than to wait for exactly this answer. */
 #include "kernserve/backends.h"
-#include "cpu/chain.h"
+#include "cpu/chain/chain.h"
+#include "cpu/chain/rows.h"
 #include "cpu/join.h"
 #include "cpu/onednn.h"
 #include "cpu/probe.h"
 #include "cpu/reference.h"
 #include "cpu/resident.h"
+#include "cpu/worker.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -30,7 +32,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { INLINE_NS = 20000, BATCH_NS = 200000 };
+enum { INLINE_NS = 20000, BATCH_NS = 200000, APART_NS = 2000000 };
+enum { CHAIN_ROWS = 4 };  /* of a chain's job that may be joined: products of more rows are faster by oneDNN, alone */
 enum { ENDLESS = 1000 };  /* times what work should take: it does not end */
 enum { WEIGHT_ROWS = 8 }; /* joined rows: to read the other operands once takes about as long as so many of them */
 
@@ -100,21 +103,6 @@ static double work_of(const ks_batch *batch)
 
 /* --- device ------------------------------------------------------------------------------------------------------- */
 
-static void read_cpu_name(char *out, size_t cap)
-{
-    snprintf(out, cap, "CPU");
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    if (!file) return;
-    char line[256];
-    while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, "model name", 10) != 0) continue;
-        const char *name = strchr(line, ':');
-        if (name) snprintf(out, cap, "%.*s", (int)strcspn(name + 1, "\n") - 1, name + 2);
-        break;
-    }
-    fclose(file);
-}
-
 static ks_status cpu_open(const ks_limits *limits, ks_device **out, ks_error *error)
 {
     const ks_status status = ks_onednn_open(error);
@@ -125,11 +113,12 @@ static ks_status cpu_open(const ks_limits *limits, ks_device **out, ks_error *er
     pthread_mutex_init(&device->arenas.lock, NULL);
     device->info.backend = "cpu";
     ks_cpu_probe_open();
-    read_cpu_name(device->info.name, sizeof device->info.name);
+    ks_cpu_probe_name(device->info.name, sizeof device->info.name);
     const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     if (pages > 0 && page_bytes > 0) device->info.memory_bytes = (size_t)pages * (size_t)page_bytes;
     device->info.mapped_max = SIZE_MAX;
     device->info.work_max = 1e11;
+    device->info.chain_rows = CHAIN_ROWS;
     *out = device;
     return KS_OK;
 }
@@ -212,25 +201,6 @@ static void choose(ks_plan *plan, bool onednn)
     snprintf(plan->kernel_info.kernel, sizeof plan->kernel_info.kernel, "%s", algorithm_names[onednn]);
 }
 
-static bool prepare_join(ks_plan *plan)
-{
-    const ks_cpu_join join = ks_cpu_join_of(&plan->spec);
-    if (join.rows == 0) {
-        plan->join_rows = 0;
-        return false;
-    }
-    choose(plan, join.onednn);
-    cpu_algorithm algorithm = algorithm_of(plan);
-    algorithm.join = join;
-    algorithm.job_ns /= plan->join_rows;
-    algorithm_set(plan, &algorithm);
-    plan->workspace_bytes = ks_cpu_join_scratch_bytes(&plan->spec, join);
-    plan->batch_max = KS_BATCH_MAX;
-    plan->mapped = true;
-    plan->rows_like = 1; /* as no other plan's */
-    return true;
-}
-
 static ks_status check_arena(const ks_device *device, const ks_plan *plan, ks_error *error)
 {
     const size_t bytes = plan->program ? ks_cpu_chain_arena_bytes(plan->program) : 0, most = device->limits.model_bytes;
@@ -240,21 +210,66 @@ static ks_status check_arena(const ks_device *device, const ks_plan *plan, ks_er
                    plan->spec.op->name, bytes, most);
 }
 
+static void name_chain(ks_plan *plan)
+{
+    snprintf(plan->kernel_info.kernel, sizeof plan->kernel_info.kernel, "chain<%d steps>", plan->program->count);
+}
+
+static int jobs_of(double all_ns, double job_ns)
+{
+    const double jobs = all_ns / job_ns;
+    return jobs < 1 ? 1 : jobs > KS_BATCH_MAX ? KS_BATCH_MAX : (int)jobs;
+}
+
+/* The rows' way, memory, and jobs in a launch. false: the family's rows are not joined. */
+static bool choose_join(const ks_device *device, ks_plan *plan, ks_cpu_join *join)
+{
+    ks_cpu_chain_rows rows;
+    ks_error ignored;
+    if (!plan->program) {
+        *join = ks_cpu_join_of(&plan->spec);
+        plan->batch_max = join->rows ? KS_BATCH_MAX : 0;
+        plan->workspace_bytes = join->rows ? ks_cpu_join_scratch_bytes(&plan->spec, *join) : 0;
+        return join->rows > 0;
+    }
+    *join = (ks_cpu_join){.rows = 0};
+    if (check_arena(device, plan, &ignored) != KS_OK || !ks_cpu_chain_rows_prepare(plan, &rows)) return false;
+    plan->batch_max = jobs_of(APART_NS, 1 + rows.flops / FLOPS_PER_NS + rows.bytes / BYTES_PER_NS);
+    plan->workspace_bytes = rows.scratch_bytes;
+    return plan->batch_max > 1;
+}
+
+static bool prepare_join(const ks_device *device, ks_plan *plan)
+{
+    ks_cpu_join join;
+    if (!choose_join(device, plan, &join)) {
+        plan->join_rows = 0;
+        return false;
+    }
+    choose(plan, join.onednn);
+    if (plan->program) name_chain(plan);
+    cpu_algorithm algorithm = algorithm_of(plan);
+    algorithm.join = join;
+    algorithm.job_ns /= plan->join_rows;
+    algorithm_set(plan, &algorithm);
+    plan->mapped = true;
+    plan->rows_like = 1; /* as no other plan's */
+    return true;
+}
+
 static ks_status cpu_prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
-    if (plan->join_rows && prepare_join(plan)) return KS_OK;
+    if (plan->join_rows && prepare_join(device, plan)) return KS_OK;
     const ks_status status = check_arena(device, plan, error);
     if (status != KS_OK) return status;
     choose(plan, !plan->program && ks_onednn_takes(&plan->spec));
     plan->workspace_bytes = plan->program ? ks_cpu_chain_prepare(plan->program) : ks_cpu_scratch_bytes(&plan->spec);
-    if (plan->program)
-        snprintf(plan->kernel_info.kernel, sizeof plan->kernel_info.kernel, "chain<%d steps>", plan->program->count);
+    if (plan->program) name_chain(plan);
     plan->mapped = true;
     plan->large = false;
     plan->graphs = false;
     plan->rows_like = 0; /* free dimensions are outer loops */
-    const double jobs = BATCH_NS / algorithm_of(plan).job_ns;
-    plan->batch_max = jobs < 1 ? 1 : jobs > KS_BATCH_MAX ? KS_BATCH_MAX : (int)jobs;
+    plan->batch_max = jobs_of(BATCH_NS, algorithm_of(plan).job_ns);
     return KS_OK;
 }
 
@@ -388,6 +403,15 @@ static void run_trial(ks_lane *lane)
     atomic_store_explicit(&lane->state, LANE_DONE, memory_order_release);
 }
 
+static void run_joined(const ks_lane *lane, ks_batch *batch)
+{
+    const ks_cpu_chain_memory memory = {.arena = lane->arena.memory, .scratch = lane->scratch};
+    if (batch->plan->program)
+        ks_cpu_chain_rows_run(batch, &memory);
+    else
+        ks_cpu_join_run(batch, lane->join, lane->scratch);
+}
+
 static void run_batch(ks_lane *lane, int64_t begun_ns)
 {
     const ks_batch *batch = lane->batch;
@@ -397,7 +421,7 @@ static void run_batch(ks_lane *lane, int64_t begun_ns)
     }
     lane->begun_ns = begun_ns;
     if (batch->plan->join_rows)
-        ks_cpu_join_run(batch, lane->join, lane->scratch);
+        run_joined(lane, lane->batch);
     else
         for (int i = 0; i < batch->count; i++) run_checked(lane, lane->batch, i);
     lane->done_ns = now_ns();
@@ -537,43 +561,17 @@ static ks_poll cpu_poll(ks_lane *lane, ks_error *error)
     return KS_DONE;
 }
 
-/* Processor time of the worker, which does all of its lane's work itself: onednn.c sees to that. */
-static int64_t used_ns(const ks_lane *lane)
-{
-    clockid_t clock;
-    struct timespec used;
-    if (pthread_getcpuclockid(lane->thread, &clock) != 0 || clock_gettime(clock, &used) != 0) return -1;
-    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
-}
-
-/* Whether a thread that has used no processor time sleeps, for whatever it waits: what else it may be is ready to run but
- * not let (many threads, a control group's quota), or stopped, which says nothing of its work. A thread that falls asleep
- * uses some time for it, so one that sleeps now, and used none, has slept all the while. */
-static bool is_asleep(int task)
-{
-    char path[64], text[256];
-    if (task == 0) return false;
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", task);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return errno == ENOENT || errno == EACCES; /* no /proc to ask: the time alone decides */
-    const ssize_t got = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[got > 0 ? got : 0] = 0;
-    const char *name_end = strrchr(text, ')'); /* "12 (ks-lane-0) S ..." */
-    return name_end && name_end[1] == ' ' && (name_end[2] == 'S' || name_end[2] == 'D');
-}
-
 /* backend.goes_on */
 static bool cpu_goes_on(ks_lane *lane, int64_t stall_ns)
 {
-    const int64_t used = used_ns(lane), last = lane->last_used_ns;
+    const int64_t used = ks_cpu_used_ns(lane->thread), last = lane->last_used_ns;
     lane->last_used_ns = used;
     if (lane->first_used_ns < 0) {
         lane->first_used_ns = used;
         return true;
     }
     if (used != last) return used - lane->first_used_ns <= stall_ns + ENDLESS * lane->likely_ns;
-    return !is_asleep(atomic_load_explicit(&lane->task, memory_order_relaxed));
+    return !ks_cpu_is_asleep(atomic_load_explicit(&lane->task, memory_order_relaxed));
 }
 
 static const ks_backend backend = {

@@ -32,12 +32,17 @@ static void set_rows(ks_spec *spec, int rows)
     }
 }
 
+ks_cpu_join ks_cpu_join_reference(const ks_spec *family)
+{
+    const ks_cpu_op *op = ks_cpu_op_of(family->op);
+    return (ks_cpu_join){.rows = op->join_rows ? op->join_rows(family) : 0};
+}
+
 ks_cpu_join ks_cpu_join_of(const ks_spec *family)
 {
     const int whole = ks_onednn_join_rows(family);
     if (whole) return (ks_cpu_join){.rows = whole, .onednn = true, .whole = true};
-    const ks_cpu_op *op = ks_cpu_op_of(family->op);
-    return (ks_cpu_join){.rows = op->join_rows ? op->join_rows(family) : 0};
+    return ks_cpu_join_reference(family);
 }
 
 size_t ks_cpu_join_scratch_bytes(const ks_spec *family, ks_cpu_join how)
@@ -113,6 +118,18 @@ static void add_job(group *g, const unsigned char *in, unsigned char **out, int 
         for (int i = 0; i < g->outputs; i++) out[i] += (size_t)taken * g->out_row[i];
         rows -= taken;
     }
+}
+
+void ks_cpu_join_rows(const ks_spec *family, ks_cpu_join how, const void *const *in, void *const *out, int rows,
+                      void *scratch)
+{
+    group g;
+    unsigned char *to[KS_JOIN_OUTPUTS] = {NULL};
+    begin(&g, family, how, scratch);
+    for (int i = ks_next_input(family, 0); i >= 0; i = ks_next_input(family, i)) g.in[i] = in[i];
+    for (int o = 0; o < g.outputs; o++) to[o] = out[o];
+    add_job(&g, in[0], to, rows);
+    compute_copies(&g);
 }
 
 void ks_cpu_join_run(const ks_batch *batch, ks_cpu_join how, void *scratch)

@@ -188,4 +188,19 @@ static ks_status peak(ks_device *device, ks_dtype dtype, ks_peak *out, ks_error 
     return status == KS_OK ? fastest(&spec, out, error) : status;
 }
 
+void ks_cpu_probe_name(char *out, size_t cap)
+{
+    snprintf(out, cap, "CPU");
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    if (!file) return;
+    char line[256];
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, "model name", 10) != 0) continue;
+        const char *name = strchr(line, ':');
+        if (name) snprintf(out, cap, "%.*s", (int)strcspn(name + 1, "\n") - 1, name + 2);
+        break;
+    }
+    fclose(file);
+}
+
 const ks_probe ks_cpu_probe = {.memory = memory_rates, .peak = peak};

@@ -5,5 +5,7 @@
 
 /* Once, before any other call: asks the system for what may not be had later, when no descriptor is left. */
 void ks_cpu_probe_open(void);
+/* The processor's, cut to cap. */
+void ks_cpu_probe_name(char *out, size_t cap);
 extern const ks_probe ks_cpu_probe;
 #endif

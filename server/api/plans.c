@@ -241,6 +241,6 @@ void ks_plans_write_one(const ks_api_view *view, const char *model, const ks_pla
     row.bucket = way->bucket;
     ceilings_of(view, &row, &ceilings);
     ks_plan_json(out, model, &row, view->device_info, &ceilings);
-    if (plan->program) ks_model_steps_write(out, plan->spec.op->chain, plan->program, &ceilings);
+    if (plan->program) ks_model_steps_write(out, plan, &ceilings);
     ks_text_puts(out, "}");
 }

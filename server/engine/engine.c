@@ -47,6 +47,7 @@ ks_status ks_engine_open(const ks_engine_options *options, ks_engine **out, ks_e
     ks_device_info info;
     engine->backend->info(engine->device, &info);
     engine->polls = info.polled;
+    engine->options.chain_rows = info.chain_rows;
     const ks_status status = open_parts(engine, error);
     if (status != KS_OK) {
         ks_engine_close(&engine);

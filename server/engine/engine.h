@@ -48,7 +48,8 @@ typedef struct ks_engine_options {
     struct ks_plan_catalog *catalog;    /* likewise: its plans, for other threads; NULL: they are not shown */
     ks_tunes *tunes;                    /* what tuning found, of the whole daemon; NULL: plans run as prepare picks */
     bool tune_live;                     /* plans in use are tuned in idle turns */
-    int join_rows; /* jobs of at most so many rows may be joined, and as many rows; 0, 1: none are */
+    int join_rows;  /* jobs of at most so many rows may be joined, and as many rows; 0, 1: none are */
+    int chain_rows; /* the engine's own: of a chain's jobs, as the device has it */
 } ks_engine_options;
 
 typedef enum ks_job_state { KS_JOB_IDLE, KS_JOB_READY, KS_JOB_RUNNING, KS_JOB_DONE } ks_job_state;

@@ -1,11 +1,12 @@
 #include "engine/join.h"
+#include "kernserve/chain.h"
 
 /* Of a side, where there are no slot classes. */
 enum { SIDE_BYTES = 1 << 20 };
 
 static bool others_are_fixed(const ks_spec *spec)
 {
-    int others = 0;
+    int others = spec->op->chain != NULL;
     for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i), others++)
         if (!spec->in[i].fixed) return false;
     return others > 0 && ks_has_input(spec, 0) && !spec->in[0].fixed;
@@ -19,6 +20,7 @@ static int64_t most_rows(const ks_engine_options *options, const ks_spec *spec)
     const size_t in_row = spec->in[0].size_bytes / (size_t)rows;
     size_t out_row = 0;
     int64_t most = options->join_rows < KS_JOIN_ROWS_MAX ? options->join_rows : KS_JOIN_ROWS_MAX;
+    if (spec->op->chain && most > spec->op->chain->max_batch) most = spec->op->chain->max_batch;
     for (int i = 0; i < spec->outputs; i++) out_row += spec->out[i].size_bytes / (size_t)rows;
     if (in_row == 0 || out_row == 0) return 0;
     const size_t gaps = (size_t)(spec->outputs - 1) * KS_ALIGNMENT;
@@ -36,9 +38,11 @@ bool ks_join_family(const ks_engine_options *options, const ks_spec *spec, ks_sp
 {
     if (!ks_join_may(options, spec) || !others_are_fixed(spec)) return false;
     const int64_t rows = spec->in[0].dims[0];
-    if (spec->in[0].rank != 2 || spec->outputs > KS_JOIN_OUTPUTS || rows < 1 || !spec->op->joins(spec)) return false;
+    if ((!spec->op->chain && spec->in[0].rank != 2) || spec->outputs > KS_JOIN_OUTPUTS || rows < 1 ||
+        !spec->op->joins(spec))
+        return false;
     const int64_t most = most_rows(options, spec);
-    if (most < 2 || rows > most) return false;
+    if (most < 2 || rows > most || (spec->op->chain && rows > options->chain_rows)) return false;
     ks_spec_copy(family, spec);
     family->flops = spec->flops / (double)rows * (double)most;
     set_rows(&family->in[0], most);

@@ -2,7 +2,8 @@
  *
  * A family is a spec whose INPUT0 has as many rows as one launch may have. Jobs belong to it when they agree in operation,
  * parameters, datatypes and all other dimensions, and when every other input is a resident tensor of the same content: then
- * their addresses agree, and with them their specs. One job alone is served by the family's plan as well, so its bits do not
+ * their addresses agree, and with them their specs. A chain's other operands are its constants: its jobs join by its one input, and as
+ * many rows as max_batch. One job alone is served by the family's plan as well, so its bits do not
  * depend on what else is in the launch.
  * Threads  the shard's own. */
 #ifndef KS_JOIN_H
@@ -12,7 +13,7 @@
 /* false: of no family. The first look, since a family's spec is room that is cleared. */
 static inline bool ks_join_may(const ks_engine_options *options, const ks_spec *spec)
 {
-    return spec->given != 1 && options->join_rows >= 2 && spec->op->joins;
+    return options->join_rows >= 2 && spec->op->joins && (spec->op->chain ? options->chain_rows > 0 : spec->given != 1);
 }
 /* The spec of a resolved spec's family. false: its rows are not joined. */
 bool ks_join_family(const ks_engine_options *options, const ks_spec *spec, ks_spec *family);

@@ -88,9 +88,11 @@ static ks_status look(ks_engine *engine, const ks_spec *spec, int join_rows, ks_
 ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, ks_error *error)
 {
     ks_spec family;
-    if (ks_join_family(&engine->options, spec, &family) &&
-        look(engine, &family, (int)family.in[0].dims[0], out, error) == KS_OK && out->join_rows)
-        return KS_OK;
+    if (ks_join_may(&engine->options, spec) && ks_join_family(&engine->options, spec, &family) &&
+        look(engine, &family, (int)family.in[0].dims[0], out, error) == KS_OK) {
+        if (out->join_rows) return KS_OK;
+        ks_program_free(&out->program);
+    }
     return look(engine, spec, 0, out, error);
 }
 

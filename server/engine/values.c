@@ -32,7 +32,11 @@ ks_status ks_values_check(const ks_job *job, ks_error *error)
 
 bool ks_values_refused(const ks_batch *batch, int i, ks_error *error)
 {
+    ks_spec own; /* the job's, whose rows a place counts in */
     if (batch->bad[i].input == 0) return false;
-    const ks_spec *spec = &batch->plan->spec;
-    return spec->op->refuse(spec, &batch->bad[i], error) != KS_OK;
+    if (batch->plan->join_rows)
+        ks_plan_spec_of(batch->plan, batch->rows[i], &own);
+    else
+        ks_spec_copy(&own, &batch->plan->spec);
+    return own.op->refuse(&own, &batch->bad[i], error) != KS_OK;
 }

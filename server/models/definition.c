@@ -453,6 +453,7 @@ static void link_chain(ks_definition *definition)
     chain->op.resolve = ks_chain_resolve;
     chain->op.nodes_decide = ks_chain_decides(chain);
     chain->op.refuse = ks_chain_refuse;
+    chain->op.joins = ks_chain_joins;
     chain->op.read_bytes = ks_chain_read_bytes;
     chain->op.name = definition->model.name;
 }

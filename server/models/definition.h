@@ -60,8 +60,8 @@ void ks_definition_bind(ks_definition *definition, int initializer, const ks_ten
 /* Runs the chain's rules on shapes that its inputs may have: a node that cannot be refuses the document, with the request's sentence.
  * Without a max_batch of its own it gets the preset one, where every input has a batch and more, and no node mixes its rows. */
 ks_status ks_definition_infer(ks_definition *definition, ks_error *error);
-/* rows.c. Of resolved work, where it has max_batch: no node mixes rows of the batch. KS_DEFINITION. */
-ks_status ks_definition_check_rows(const ks_spec *spec, ks_error *error);
+/* rows.c. Of resolved work, where it has max_batch: which values are batched, and that no node mixes their rows. KS_DEFINITION. */
+ks_status ks_definition_find_rows(ks_definition *definition, const ks_spec *spec, ks_error *error);
 /* A resolved piece of its work, at a batch of so many where it has one, for a plan that is asked for. */
 ks_status ks_definition_sample(const ks_definition *definition, int64_t batch, ks_spec *out, ks_error *error);
 /* Likewise, of the shapes at that place of `warm`. */

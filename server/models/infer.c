@@ -75,7 +75,7 @@ static ks_status try_lengths(ks_definition *definition, ks_error *error)
         set_lengths(chain, trials[i].batch, trials[i].other, &spec);
         status = ks_chain_resolve(&spec, error);
         if (status == KS_OK) status = check_batch(chain, &spec, error);
-        if (status == KS_OK && chain->max_batch) status = ks_definition_check_rows(&spec, error);
+        if (status == KS_OK && chain->max_batch) status = ks_definition_find_rows(definition, &spec, error);
         if (status == KS_OK) declare(definition, &spec, i == 0);
     }
     return status;

@@ -1,7 +1,7 @@
 /* Whether each row of a batch goes its own way through a chain: what max_batch promises. A value is batched where its first dimension is
  * the batch, and each row of it follows from the same row of the inputs.
  *
- * Interface ks_definition_check_rows of definition.h
+ * Interface ks_definition_find_rows of definition.h
  * Limits    an op that does not say how its rows may be cut is taken to mix them. */
 #include <string.h>
 
@@ -16,7 +16,7 @@ typedef struct check {
     const ks_chain *chain;
     const ks_spec *whole;
     ks_tensor made[KS_CHAIN_MADE_MAX];
-    bool batched[KS_INPUTS_MAX + KS_CHAIN_CONSTANTS_MAX + KS_CHAIN_MADE_MAX];
+    bool *batched; /* the chain's */
 } check;
 
 /* Broadcasting sets shapes against each other from their ends. */
@@ -95,13 +95,14 @@ static ks_status check_node(check *c, const ks_chain_node *node, ks_error *error
     return KS_OK;
 }
 
-ks_status ks_definition_check_rows(const ks_spec *spec, ks_error *error)
+ks_status ks_definition_find_rows(ks_definition *definition, const ks_spec *spec, ks_error *error)
 {
     check c;
-    const ks_chain *chain = spec->op->chain;
+    ks_chain *chain = &definition->chain;
     c.chain = chain;
     c.whole = spec;
-    memset(c.batched, 0, sizeof c.batched);
+    c.batched = chain->batched;
+    memset(chain->batched, 0, sizeof chain->batched);
     for (int i = 0; i < chain->op.inputs_count; i++)
         c.batched[i] = chain->in[i].rank > 0 && chain->in[i].dims[0] == KS_DIM_WORD;
     ks_status status = KS_OK;

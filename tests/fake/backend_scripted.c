@@ -16,7 +16,7 @@ script_state script;
 static void script_info(const ks_device *device, ks_device_info *out)
 {
     (void)device;
-    *out = (ks_device_info){.backend = "scripted", .polled = true};
+    *out = (ks_device_info){.backend = "scripted", .polled = true, .chain_rows = script.chain_rows};
 }
 
 static ks_status script_slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,

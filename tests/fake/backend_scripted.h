@@ -14,6 +14,7 @@ typedef struct script_state {
     size_t large_from; /* in_bytes at which a plan is large */
     bool refuse_capture;
     bool mapped, joins; /* joins: families' plans stay such */
+    int chain_rows;     /* as ks_device_info has it */
     bool blind;         /* blind: the device does not see the slots */
     bool lost;
     bool fails, loses; /* the next poll says that the work failed, or finds the device lost; neither says why */

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Joined rows over HTTP: products over a resident tensor, and searches in one, that wait together go out as one launch, each answer has the
-bits that it has alone, and header, metrics and plan say so."""
+"""Joined rows over HTTP: products over a resident tensor, searches in one, and requests of a model that wait together go out as one launch,
+each answer has the bits that it has alone, and header, metrics and plan say so. A bad index in one is that one's alone."""
+import json
 import random
 import struct
 import sys
@@ -43,6 +44,66 @@ def searches(daemon, rows, chosen):
             check(answer[0] == 200 and answer[2] == b"".join(alone[r] for r in which), "joined searches differ", output, len(which))
             check(timing(answer) == "%d/%d" % (len(chosen), sum(map(len, chosen))), "the searches' launch", answer[1])
             client.close()
+
+
+WORDS = 50
+
+
+def load_words(daemon, draw):
+    """Two words of each row are looked up, and a layer, a norm and a softmax follow."""
+    def data(name, *shape):
+        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        return {"name": name, "datatype": "FP32", "shape": list(shape), "data": [round(draw.uniform(-1, 1), 4) for _ in range(count)]}
+
+    document = {"format": 1, "max_batch": 48, "inputs": [{"name": "ids", "datatype": "INT64", "shape": [-1, 2]}],
+                "initializers": [data("table", WORDS, 8), data("w", 16, 40), data("b", 40), data("v", 40, 5)],
+                "nodes": [{"name": "pick", "op": "gather", "inputs": ["table", "ids"], "outputs": ["found"]},
+                          {"name": "together", "op": "reshape", "inputs": ["found"], "outputs": ["x"], "parameters": {"shape": [0, 16]}},
+                          {"name": "hidden", "op": "matmul", "inputs": ["x", "w", "b"], "outputs": ["h"], "parameters": {"activation": "relu"}},
+                          {"name": "even", "op": "norm", "inputs": ["h"], "outputs": ["n"]},
+                          {"name": "logits", "op": "matmul", "inputs": ["n", "v"], "outputs": ["l"]},
+                          {"name": "classes", "op": "softmax", "inputs": ["l"], "outputs": ["p"]}],
+                "outputs": [{"name": "p"}]}
+    answer = ask(daemon, request("PUT", "/v2/models/words", (), json.dumps(document).encode()))
+    check(answer[0] == 201, "the model", answer)
+
+
+def classify(rows):
+    return request("POST", "/v2/models/words/infer?shape=%d,2" % len(rows), (), b"".join(struct.pack("<2q", *row) for row in rows))
+
+
+def models(daemon, draw):
+    """Requests of one to four rows are one launch; those of more go alone; and what is bad in one is no other's fault."""
+    load_words(daemon, draw)
+    rows = [(draw.randrange(WORDS), draw.randrange(WORDS)) for _ in range(30)]
+    alone = [ask(daemon, classify([row])) for row in rows]
+    check(all(answer[0] == 200 and len(answer[2]) == 20 and timing(answer) == "1/1" for answer in alone), "alone", alone[0])
+    alone = [answer[2] for answer in alone]
+    check(len(set(alone)) > 20, "answers differ")
+    many = ask(daemon, classify(rows[:5]))
+    check(many[0] == 200 and timing(many) is None, "five rows go alone", many[1])
+    plan = json.loads(ask(daemon, request("GET", "/v2/models/words/plan?shape=3,2"))[2])
+    check(plan["join_rows"] == 48 and plan["path"] == "joined" and plan["inputs"][0]["shape"] == [48, 2], "the family's plan", plan)
+    for bad in (False, True):
+        chosen = [[draw.randrange(len(rows)) for _ in range(size)] for size in (1, 4, 2, 1, 3, 1, 4, 4)]
+        clients = [daemon.dial(timeout=60) for _ in chosen]
+        with daemon.held():
+            for i, (client, which) in enumerate(zip(clients, chosen)):
+                asked = [rows[r] for r in which]
+                if bad and i == 2:
+                    asked[1] = (0, WORDS)
+                client.sendall(classify(asked))
+                check(comes_to(daemon.queued, i + 1) == i + 1, "in the queue")
+        for i, (client, which) in enumerate(zip(clients, chosen)):
+            answer = read_answer(client)
+            client.close()
+            if bad and i == 2:
+                text = json.loads(answer[2])["error"]
+                check(answer[0] == 400 and text.startswith("node 'pick' (gather): INPUT1 (indices) has %d at place [1,1]: " % WORDS), text)
+                continue
+            check(answer[0] == 200 and answer[2] == b"".join(alone[r] for r in which), "joined rows of a model differ", len(which), bad)
+            check(timing(answer) == "%d/%d" % (len(chosen), sum(map(len, chosen))), "the model's launch", answer[1])
+    return rows, alone
 
 
 def ask(daemon, message):
@@ -89,10 +150,15 @@ def main():
         check(metric(text, "kernserve_launch_rows_sum") == len(rows) + sum(sizes), "rows")
         put(daemon, "S", [draw.uniform(-1, 1) for _ in range(K * 500)], "500,%d" % K)
         searches(daemon, rows, chosen)
+        words, classes = models(daemon, random.Random(8))
     with cpu_daemon("--threads", "1", "--join-rows", "1") as daemon:
         put(daemon, "W", [1.0] * (K * N), "%d,%d" % (K, N))
         answer = ask(daemon, product(rows[:1]))
         check(answer[0] == 200 and timing(answer) is None, "--join-rows 1", answer[1])
+        load_words(daemon, random.Random(8))
+        for size in (1, 4):
+            answer = ask(daemon, classify(words[:size]))
+            check(answer[0] == 200 and timing(answer) is None and answer[2] == b"".join(classes[:size]), "a model that is not joined", size)
 
 
 main()

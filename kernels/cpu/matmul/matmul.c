@@ -140,10 +140,10 @@ static run_fn *pick(ks_dtype dtype)
     return wide ? run_double_plain : run_float_plain;
 }
 
-/* Few columns are few rows of the transposed product. */
+/* Few columns are few rows of the transposed product. Not of a skinny one, whose rows are to have the bits that each has alone. */
 static bool turns(int64_t m, int64_t n)
 {
-    return n <= KS_MATMUL_NARROW && m > n;
+    return n <= KS_MATMUL_NARROW && m > n && m > KS_MATMUL_SKINNY;
 }
 
 static size_t matmul_scratch_bytes(const ks_spec *spec)
@@ -212,12 +212,11 @@ static void matmul_reference(const ks_spec *spec, const void *const *in, void *c
     }
 }
 
-/* Skinny products sum each row by itself. Fewer rows than columns: none of them turns. */
+/* Skinny products sum each row by itself, and none of them turns. */
 static int matmul_join_rows(const ks_spec *spec)
 {
-    ks_matmul_shape s;
-    ks_matmul_shape_of(spec, &s);
-    return (int)least(KS_MATMUL_SKINNY, s.n);
+    (void)spec;
+    return KS_MATMUL_SKINNY;
 }
 
 const ks_cpu_op ks_matmul_cpu = {

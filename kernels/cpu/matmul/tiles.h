@@ -152,7 +152,7 @@ ISA_TARGET static void N(skinny)(const product *p, unsigned char *scratch)
     for (int64_t j0 = 0; j0 < p->n; j0 += KS_MATMUL_STRIP) {
         const int64_t columns = least(KS_MATMUL_STRIP, p->n - j0);
         for (int64_t i = 0; i < p->m; i++) memset(sum + i * KS_MATMUL_STRIP, 0, (size_t)columns * sizeof *sum);
-        if (p->b_col == 1)
+        if (p->b_col == 1 && (p->n > 1 || p->b_row > 1)) /* one column that lies together is a dot product */
             N(strip_by_rows)(p, j0, columns, sum, leaf, a, lines);
         else
             N(strip_by_columns)(p, j0, columns, sum, leaf, lines);

@@ -274,6 +274,8 @@ static void columns(const task *t, run first, int64_t length, int64_t step)
     work *w = t->w;
     const int count = (int)first.count, wide = (count + KS_WIDE - 1) / KS_WIDE * KS_WIDE;
     const bool direct = t->r->dtype == KS_FP32 && first.stride == 1;
+    /* Short rows side by side are whole vectors: what is left of one has other code, and a row's bits would follow from their number. */
+    const int done = first.stride == 1 ? count : wide;
     for (int i = 0; i < wide; i++) {
         w->half_max[i] = -INFINITY;
         w->reference[i] = -HALF_MOST;
@@ -296,13 +298,13 @@ static void columns(const task *t, run first, int64_t length, int64_t step)
         const line_view gathered = {w->x, GATHERED, lines, count};
         columns_take(gathered, w->half_max, w->reference, w->sum, t->r, false);
     }
-    columns_finish(t->r, count, w);
+    columns_finish(t->r, done, w);
     for (int64_t d = 0; d < length; d++) {
         const run line = line_at(first, d, step);
         if (first.stride == 1 && d + 2 < length) prefetch(t, line_at(first, d + 2, step));
         const float *x = load(t, line, w->x);
         float *y = target(t, line);
-        (t->r->log ? columns_log : columns_exp)(x, w->half_max, w->tail, y, count, t->r);
+        (t->r->log ? columns_log : columns_exp)(x, w->half_max, w->tail, y, done, t->r);
         store(t, line);
     }
 }

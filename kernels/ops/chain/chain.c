@@ -241,6 +241,15 @@ ks_status ks_chain_resolve(ks_spec *spec, ks_error *error)
     return status;
 }
 
+bool ks_chain_joins(const ks_spec *spec)
+{
+    const ks_chain *chain = spec->op->chain;
+    const ks_chain_tensor *in = &chain->in[0];
+    bool joins = chain->op.inputs_count == 1 && chain->max_batch > 1 && chain->batched[0];
+    for (int axis = 1; axis < in->rank; axis++) joins = joins && in->dims[axis] > 0;
+    return joins;
+}
+
 size_t ks_chain_read_bytes(const ks_spec *spec)
 {
     const ks_chain *chain = spec->op->chain;

@@ -100,6 +100,14 @@ static void fuse(maker *m, int index, ks_chain_node *node, ks_step *step)
     }
 }
 
+/* Each output of a step that has batched inputs has their rows: nodes mix none (models/rows.c). */
+static void note_rows(const maker *m, const ks_chain_node *node, ks_step *step)
+{
+    for (int i = ks_next_input(&step->spec, -1); i >= 0; i = ks_next_input(&step->spec, i))
+        step->rows_in |= (uint16_t)(m->chain->batched[node->in[i]] << i);
+    step->rows_out = step->rows_in ? (uint16_t)((1u << step->spec.outputs) - 1) : 0;
+}
+
 static ks_status add_step(maker *m, int index, ks_error *error)
 {
     ks_chain_node node = m->chain->node[index];
@@ -117,6 +125,7 @@ static ks_status add_step(maker *m, int index, ks_error *error)
         return KS_OK;
     }
     fuse(m, index, &node, step);
+    note_rows(m, &node, step);
     for (int i = ks_next_input(&step->spec, -1); i >= 0; i = ks_next_input(&step->spec, i))
         step->in[i] = read_place(m, node.in[i], node.op->decides >> i & 1 ? TO_THE_END : number);
     for (int i = 0; i < step->spec.outputs; i++) step->out[i] = new_life(m, step->spec.out[i].size_bytes, number);
@@ -151,6 +160,7 @@ static void add_output(maker *m, int output)
     ks_step *step = &m->program->step[m->program->count];
     memset(step, 0, sizeof *step);
     step->spec.in[0].size_bytes = bytes;
+    step->rows_in = step->rows_out = m->chain->batched[base];
     step->in[0] = read_place(m, base, m->program->count++);
     step->out[0] = (ks_step_place){.kind = KS_PLACE_OUTPUT, .which = output};
 }

@@ -42,17 +42,19 @@ static void put_known(ks_text *out, const char *name, double value)
 }
 
 /* Beside the least time that the work takes, the mean of the runs that were timed step by step. */
-static void put_figures(ks_text *out, const ks_step *step, double roofline_us)
+static void put_figures(ks_text *out, const ks_step *step, double roofline_us, bool joined)
 {
     const double us = step->timed_runs ? (double)step->timed_ns / 1e3 / (double)step->timed_runs : 0;
     put_known(out, "roofline_us", roofline_us);
     ks_text_printf(out, ",\"runs\":%" PRIu64, step->timed_runs);
     put_known(out, "us", us);
-    put_known(out, "share", us > 0 ? roofline_us / us : 0);
+    put_known(out, "share",
+              us > 0 && !joined ? roofline_us / us : 0); /* a family's runs have fewer rows than its spec */
 }
 
-static void put_step(ks_text *out, const ks_chain *chain, const ks_step *step, const ks_ceilings *ceilings)
+static void put_step(ks_text *out, const ks_plan *plan, const ks_step *step, const ks_ceilings *ceilings)
 {
+    const ks_chain *chain = plan->spec.op->chain;
     const ks_work work = work_of(step);
     const ks_roofline roofline = ks_roofline_of(&work, ceilings);
     ks_text_puts(out, "{\"nodes\":[");
@@ -66,16 +68,17 @@ static void put_step(ks_text *out, const ks_chain *chain, const ks_step *step, c
     ks_text_puts(out, "],\"kernel\":");
     ks_text_json(out, step->kernel, strlen(step->kernel));
     ks_text_printf(out, ",\"bytes\":%.0f,\"flops\":%.0f", work.in_bytes + work.out_bytes, work.flops);
-    put_figures(out, step, roofline.us);
+    put_figures(out, step, roofline.us, plan->join_rows > 0);
     ks_text_puts(out, "}");
 }
 
-void ks_model_steps_write(ks_text *out, const ks_chain *chain, const ks_program *program, const ks_ceilings *ceilings)
+void ks_model_steps_write(ks_text *out, const ks_plan *plan, const ks_ceilings *ceilings)
 {
+    const ks_program *program = plan->program;
     ks_text_printf(out, ",\"arena_bytes\":%zu,\"steps\":[", program->arena_bytes);
     for (int i = 0; i < program->count; i++) {
         if (i > 0) ks_text_puts(out, ",");
-        put_step(out, chain, &program->step[i], ceilings);
+        put_step(out, plan, &program->step[i], ceilings);
     }
     ks_text_puts(out, "]");
 }

@@ -6,5 +6,5 @@
 #include "observe/roofline/roofline.h"
 
 /* "arena_bytes" and "steps", with a comma in front. */
-void ks_model_steps_write(ks_text *out, const ks_chain *chain, const ks_program *program, const ks_ceilings *ceilings);
+void ks_model_steps_write(ks_text *out, const ks_plan *plan, const ks_ceilings *ceilings);
 #endif

@@ -10,6 +10,7 @@
 #include "fake/backend_scripted.h"
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "kernserve/chain.h"
 
 extern const ks_op ks_op_matmul;
 
@@ -26,11 +27,14 @@ static struct {
     float weights[2][K * N], bias[2][N];
 } bed;
 
+static int chain_rows_next; /* of the device of the next bed */
+
 static void open_bed(int lanes, int join_rows)
 {
     ks_error error;
     memset(&bed, 0, sizeof bed);
     memset(&script, 0, sizeof script);
+    script.chain_rows = chain_rows_next;
     script.batch_max = KS_BATCH_MAX;
     script.hold = script.joins = script.mapped = true;
     bed.budget = ks_budget_open(1 << 20);
@@ -295,6 +299,89 @@ static void wide_rows_make_a_lower_family(void **state)
     free(weight);
 }
 
+/* --- chains ----------------------------------------------------------------------------------------------------------- */
+
+/* y = softmax(x), of rows that are apart. */
+static ks_chain_node only;
+static ks_chain chain;
+
+static void make_chain(int64_t max_batch)
+{
+    only = (ks_chain_node){.name = "only", .op = ks_op_find("softmax", 7), .inputs = 1, .outputs = 1};
+    memset(only.in, -1, sizeof only.in);
+    memset(only.out, -1, sizeof only.out);
+    only.in[0] = 0;
+    only.out[0] = 1;
+    ks_params_init(only.op, only.params, only.lists);
+    chain = (ks_chain){.op = {.name = "chain",
+                              .inputs_count = 1,
+                              .inputs = {{.name = "x", .role = "x", .dtypes = KS_DTYPE_BIT(KS_FP32)}},
+                              .resolve = ks_chain_resolve,
+                              .joins = ks_chain_joins,
+                              .chain = &chain},
+                       .nodes = 1,
+                       .made = 1,
+                       .in = {{.name = "x", .dtype = KS_FP32, .rank = 3, .dims = {KS_DIM_WORD, 2, K}}},
+                       .out = {{.name = "y", .rank = -1}},
+                       .outputs = 1,
+                       .output = {1},
+                       .max_batch = max_batch,
+                       .batched = {true, true},
+                       .words = 1,
+                       .node = &only};
+}
+
+/* Rows of its plan's family; 0: it has a plan of its own. */
+static int family_of(int rows, const float *fixed)
+{
+    ks_error error;
+    ks_spec spec;
+    ks_plan *plan;
+    memset(&spec, 0, sizeof spec);
+    ks_spec_init(&spec, &chain.op);
+    spec.in[0] = (ks_tensor){.dtype = KS_FP32, .rank = 3, .dims = {rows, 2, K}, .fixed = fixed};
+    assert_int_equal(ks_chain_resolve(&spec, &error), KS_OK);
+    ks_spec_layout(&spec);
+    assert_int_equal(ks_engine_plan(bed.engine, &spec, &plan, &error), KS_OK);
+    const int most = plan->join_rows;
+    assert_int_equal(plan->spec.in[0].dims[0], most ? most : rows);
+    assert_int_equal(plan->spec.out[0].dims[0], most ? most : rows);
+    assert_int_equal(ks_job_rows(plan, &spec), most ? rows : 0);
+    ks_engine_plan_release(bed.engine, &plan);
+    return most;
+}
+
+static void jobs_of_a_chain_of_few_rows_have_a_family(void **state)
+{
+    (void)state;
+    const float resident[2 * K] = {0};
+    open_bed(1, ALL_ROWS);
+    make_chain(48);
+    assert_int_equal(family_of(1, NULL), 0); /* the device joins none */
+    close_bed();
+    chain_rows_next = 4;
+    open_bed(1, ALL_ROWS);
+    assert_int_equal(family_of(1, NULL), 48);
+    assert_int_equal(family_of(4, NULL), 48);
+    assert_int_equal(family_of(5, NULL), 0);
+    assert_int_equal(family_of(1, resident), 0);
+    make_chain(2);
+    chain.in[0].dims[2] = KS_DIM_ANY; /* another free length */
+    assert_int_equal(family_of(1, NULL), 0);
+    ks_engine_forget_op(bed.engine, &chain.op);
+    make_chain(0);
+    assert_int_equal(family_of(1, NULL), 0);
+    ks_engine_forget_op(bed.engine, &chain.op);
+    make_chain(1);
+    assert_int_equal(family_of(1, NULL), 0);
+    ks_engine_forget_op(bed.engine, &chain.op);
+    make_chain(2);
+    assert_int_equal(family_of(2, NULL), 2);
+    ks_engine_forget_op(bed.engine, &chain.op);
+    close_bed();
+    chain_rows_next = 0;
+}
+
 /* --- as any job ------------------------------------------------------------------------------------------------------- */
 
 static void cancelled_and_late_jobs_are_left_out(void **state)
@@ -438,6 +525,7 @@ int main(void)
         cmocka_unit_test(with_one_row_nothing_is_joined),
         cmocka_unit_test(a_device_that_does_not_join_runs_specs_as_they_are),
         cmocka_unit_test(wide_rows_make_a_lower_family),
+        cmocka_unit_test(jobs_of_a_chain_of_few_rows_have_a_family),
         cmocka_unit_test(cancelled_and_late_jobs_are_left_out),
         cmocka_unit_test(priority_and_deadline_order_the_launches),
         cmocka_unit_test(slots_that_the_device_does_not_see_go_alone),

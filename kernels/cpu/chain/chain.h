@@ -26,4 +26,19 @@ typedef struct ks_cpu_chain_memory {
 bool ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out,
                       const ks_cpu_chain_memory *own, const ks_cpu_chain_note *note);
 
+/* --- what rows.c shares ------------------------------------------------------------------------------------------- */
+
+/* The tensors of a launch: addresses of the chain's own, and of its arena. */
+typedef struct ks_cpu_chain_tensors {
+    const void *const *in;
+    void *const *out;
+    unsigned char *arena;
+} ks_cpu_chain_tensors;
+
+/* Where a step reads and writes; what it does not have is left as it is. */
+void ks_cpu_step_tensors(const ks_step *step, const ks_cpu_chain_tensors *m, const void **in, void **out);
+/* Does the steps in their order, and notes what each took. false, as ks_cpu_chain_run: a step was. */
+typedef bool ks_cpu_step_fn(void *context, const ks_step *step);
+bool ks_cpu_chain_walk(const ks_program *program, ks_cpu_step_fn *run, void *context, int64_t *step_ns);
+
 #endif

@@ -1,0 +1,240 @@
+#include "cpu/chain/rows.h"
+#include "cpu/join.h"
+#include "cpu/onednn.h"
+#include "cpu/reference.h"
+
+#include <stdio.h>
+#include <string.h>
+
+extern const ks_op ks_op_gather, ks_op_map;
+
+/* Of a step, in its algorithm. */
+typedef struct step_way {
+    ks_cpu_join join; /* rows 0: all of them are one call */
+    bool onednn;      /* of what has no rows */
+} step_way;
+_Static_assert(sizeof(step_way) <= KS_ALGORITHM_BYTES, "a step has no room for its way");
+
+static step_way way_of(const ks_step *step)
+{
+    step_way way;
+    memcpy(&way, step->algorithm, sizeof way);
+    return way;
+}
+
+/* --- some of a step's rows ------------------------------------------------------------------------------------------- */
+
+static void set_rows(ks_tensor *tensor, int rows)
+{
+    tensor->size_bytes = tensor->size_bytes / (size_t)tensor->dims[0] * (size_t)rows;
+    tensor->dims[0] = rows;
+}
+
+static void cut(const ks_step *step, int rows, ks_spec *out)
+{
+    ks_spec_copy(out, &step->spec);
+    for (int i = 0; i < KS_OP_INPUTS_MAX; i++)
+        if (step->rows_in >> i & 1) set_rows(&out->in[i], rows);
+    for (int i = 0; i < KS_OP_OUTPUTS_MAX; i++)
+        if (step->rows_out >> i & 1) set_rows(&out->out[i], rows);
+}
+
+static bool is_shaped_alike(const ks_tensor *a, const ks_tensor *b)
+{
+    return a->dtype == b->dtype && a->rank == b->rank && a->size_bytes == b->size_bytes &&
+           memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]) == 0;
+}
+
+/* Whether the op's rules make of one row what cut does. */
+static bool is_cut_well(const ks_step *step)
+{
+    ks_spec one, asked;
+    ks_error ignored;
+    cut(step, 1, &one);
+    ks_spec_copy(&asked, &one);
+    memset(asked.out, 0, sizeof asked.out);
+    if (asked.op->resolve(&asked, &ignored) != KS_OK || asked.outputs != one.outputs || !ks_spec_same(&asked, &one))
+        return false;
+    for (int i = 0; i < one.outputs; i++)
+        if (!is_shaped_alike(&asked.out[i], &one.out[i])) return false;
+    return true;
+}
+
+/* --- a family's plan --------------------------------------------------------------------------------------------------- */
+
+/* Whether a row has the same bits in a call with any others. An element of map's follows from its operands alone, and gather moves them. */
+static bool keeps_bits(const ks_step *step)
+{
+    const ks_spec *spec = &step->spec;
+    const ks_rows rows = spec->op->rows ? spec->op->rows(spec) : (ks_rows){0};
+    if (spec->op == &ks_op_map || spec->op == &ks_op_gather) return true;
+    return rows.dims >= 1 && step->rows_in & 1 && (step->rows_in & ~(rows.cut | 1)) == 0 &&
+           (step->rows_out & ~rows.out) == 0;
+}
+
+/* false: its rows are none of a launch's. */
+static bool choose_way(const ks_step *step, step_way *way)
+{
+    const ks_spec *spec = &step->spec;
+    *way = (step_way){.onednn = false};
+    if (!spec->op) return true;
+    if (!step->rows_in) {
+        way->onednn = ks_onednn_takes(spec);
+        return true;
+    }
+    if (spec->op->joins && step->rows_in == 1 && spec->in[0].rank == 2 && spec->outputs <= KS_JOIN_OUTPUTS &&
+        spec->op->joins(spec))
+        way->join = ks_cpu_join_reference(spec);
+    return (way->join.rows > 0 || keeps_bits(step)) && is_cut_well(step);
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Scratch grows with the rows, where it knows them. */
+static size_t scratch_of(const ks_step *step, const step_way *way)
+{
+    ks_spec one;
+    if (!step->spec.op) return 0;
+    if (way->join.rows) return ks_cpu_join_scratch_bytes(&step->spec, way->join);
+    cut(step, 1, &one);
+    return larger(ks_cpu_scratch_bytes(&one), ks_cpu_scratch_bytes(&step->spec));
+}
+
+static void set_way(ks_step *step, const step_way *way)
+{
+    memcpy(step->algorithm, way, sizeof *way);
+    step->workspace_bytes = scratch_of(step, way);
+    snprintf(step->kernel, sizeof step->kernel, "%s", !step->spec.op ? "memcpy" : way->onednn ? "onednn" : "reference");
+}
+
+static size_t side_bytes(const ks_spec *spec)
+{
+    size_t bytes = ks_align(spec->in[0].size_bytes + KS_PAD);
+    for (int i = 0; i < spec->outputs; i++) bytes += ks_align(spec->out[i].size_bytes + KS_PAD);
+    return bytes;
+}
+
+bool ks_cpu_chain_rows_prepare(ks_plan *plan, ks_cpu_chain_rows *out)
+{
+    int joined = 0;
+    size_t hungriest = 0;
+    *out = (ks_cpu_chain_rows){0};
+    for (int i = 0; i < plan->program->count; i++) {
+        ks_step *step = &plan->program->step[i];
+        step_way way;
+        if (!choose_way(step, &way)) return false;
+        set_way(step, &way);
+        hungriest = larger(hungriest, step->workspace_bytes);
+        joined += way.join.rows > 0;
+        if (way.join.rows || !step->spec.op) continue;
+        out->flops += step->spec.flops / plan->join_rows;
+        out->bytes += (double)(ks_spec_read_bytes(&step->spec) + ks_spec_written_bytes(&step->spec)) / plan->join_rows;
+    }
+    out->scratch_bytes = side_bytes(&plan->spec) + hungriest;
+    return joined > 0;
+}
+
+/* --- a launch ------------------------------------------------------------------------------------------------------------- */
+
+/* Of some jobs' rows, which lie together. */
+typedef struct rows_run {
+    ks_cpu_chain_tensors tensors;
+    int rows, family_rows;
+    void *scratch;
+    ks_bad_value *bad;
+} rows_run;
+
+/* ks_cpu_step_fn */
+static bool run_rows(void *context, const ks_step *step)
+{
+    const rows_run *run = context;
+    const void *in[KS_OP_INPUTS_MAX] = {NULL};
+    void *out[KS_OP_OUTPUTS_MAX] = {NULL};
+    const step_way way = way_of(step);
+    ks_spec spec;
+    ks_cpu_step_tensors(step, &run->tensors, in, out);
+    if (!step->spec.op) {
+        const size_t row_bytes = step->spec.in[0].size_bytes / (size_t)run->family_rows;
+        memcpy(out[0], in[0], row_bytes * (size_t)run->rows);
+        return true;
+    }
+    cut(step, run->rows, &spec);
+    if (ks_decides(&spec) && spec.op->check(&spec, in, run->bad)) {
+        run->bad->node = step->node[0];
+        return false;
+    }
+    if (way.join.rows)
+        ks_cpu_join_rows(&step->spec, way.join, in, out, run->rows, run->scratch);
+    else if (!way.onednn || !ks_onednn_run(&spec, in, out[0]))
+        ks_cpu_reference(&spec, in, out, run->scratch);
+    return true;
+}
+
+static unsigned char *job_out(const ks_batch *batch, int job, int output)
+{
+    const ks_slot *slot = batch->slots[job];
+    return slot->out_window[output] ? slot->out_window[output]
+                                    : slot->out + ks_plan_job_out_at(batch->plan, output, batch->rows[job]);
+}
+
+static bool walk(const ks_batch *batch, rows_run *run, unsigned char *arena, const void *in, void *const *out)
+{
+    run->tensors = (ks_cpu_chain_tensors){.in = &in, .out = out, .arena = arena};
+    return ks_cpu_chain_walk(batch->plan->program, run_rows, run, batch->step_ns);
+}
+
+/* Where it lies. */
+static bool run_one(const ks_batch *batch, int job, const ks_cpu_chain_memory *own, ks_bad_value *bad)
+{
+    void *out[KS_JOIN_OUTPUTS] = {NULL};
+    rows_run run = {.rows = batch->rows[job],
+                    .family_rows = batch->plan->join_rows,
+                    .scratch = (unsigned char *)own->scratch + side_bytes(&batch->plan->spec),
+                    .bad = bad};
+    for (int i = 0; i < batch->plan->spec.outputs; i++) out[i] = job_out(batch, job, i);
+    return walk(batch, &run, own->arena, batch->slots[job]->in, out);
+}
+
+/* Rows of all jobs together, or each job's apart again; at has the first row's place. */
+static void copy_rows(const ks_batch *batch, int output, unsigned char *at)
+{
+    const ks_spec *spec = &batch->plan->spec;
+    const ks_tensor *tensor = output < 0 ? &spec->in[0] : &spec->out[output];
+    const size_t row_bytes = tensor->size_bytes / (size_t)batch->plan->join_rows;
+    for (int i = 0; i < batch->count; i++) {
+        const size_t bytes = row_bytes * (size_t)batch->rows[i];
+        if (output < 0)
+            memcpy(at, batch->slots[i]->in, bytes);
+        else
+            memcpy(job_out(batch, i, output), at, bytes);
+        at += bytes;
+    }
+}
+
+static bool run_all(const ks_batch *batch, const ks_cpu_chain_memory *own)
+{
+    const ks_spec *spec = &batch->plan->spec;
+    unsigned char *in = own->scratch, *at = in + ks_align(spec->in[0].size_bytes + KS_PAD);
+    void *out[KS_JOIN_OUTPUTS] = {NULL};
+    ks_bad_value ignored;
+    for (int i = 0; i < spec->outputs; i++) {
+        out[i] = at;
+        at += ks_align(spec->out[i].size_bytes + KS_PAD);
+    }
+    rows_run run = {.rows = batch->rows_sum, .family_rows = batch->plan->join_rows, .scratch = at, .bad = &ignored};
+    copy_rows(batch, -1, in);
+    if (!walk(batch, &run, own->arena, in, out)) return false;
+    for (int i = 0; i < spec->outputs; i++) copy_rows(batch, i, out[i]);
+    return true;
+}
+
+void ks_cpu_chain_rows_run(ks_batch *batch, const ks_cpu_chain_memory *own)
+{
+    for (int i = 0; i < batch->count; i++) batch->bad[i].input = 0;
+    if (batch->count > 1 && run_all(batch, own)) return;
+    for (int i = 0; i < batch->count; i++)
+        if (!run_one(batch, i, own, &batch->bad[i])) batch->refused = true;
+}
