@@ -105,7 +105,7 @@ static void note_rows(const maker *m, const ks_chain_node *node, ks_step *step)
 {
     for (int i = ks_next_input(&step->spec, -1); i >= 0; i = ks_next_input(&step->spec, i))
         step->rows_in |= (uint16_t)(m->chain->batched[node->in[i]] << i);
-    step->rows_out = step->rows_in ? (uint16_t)((1u << step->spec.outputs) - 1) : 0;
+    if (step->rows_in) step->rows_out = (uint16_t)((1u << step->spec.outputs) - 1);
 }
 
 static ks_status add_step(maker *m, int index, ks_error *error)

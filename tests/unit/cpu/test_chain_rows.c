@@ -291,12 +291,14 @@ static void chains_without_products_of_rows_are_not_joined(void **state)
     (void)state;
     bed *b = open_bed();
     is_joined(b, true);
-    b->nodes[1].rank = 3; /* products of matrices: oneDNN's bits of a row follow from the others */
-    b->nodes[1].dims[1] = 1;
-    b->nodes[1].dims[2] = ROW;
+    const ks_chain_node norm = b->nodes[3];
+    set_node(b, 3, "reshape", SUM, -1, -1,
+             NORMED); /* a product of matrices: oneDNN's bits of a row follow from the others */
+    b->nodes[3].rank = 3;
+    b->nodes[3].dims[1] = 1;
+    b->nodes[3].dims[2] = HIDDEN;
     is_joined(b, false);
-    b->nodes[1].rank = 2;
-    b->nodes[1].dims[1] = ROW;
+    b->nodes[3] = norm;
     is_joined(b, true);
     b->chain.nodes = 2; /* nothing is read but rows */
     b->chain.output[0] = FOUND;
