@@ -142,6 +142,12 @@ static bool any_unencoded(const char *at, size_t length)
     return seen & 0x80;
 }
 
+ks_status ks_check_target(const char *text, size_t length, ks_error *error)
+{
+    if (!any_unencoded(text, length)) return KS_OK;
+    return ks_fail(error, KS_REQUEST_LINE, "the request target holds a byte that is sent percent-encoded");
+}
+
 /* RFC 9112 3.2: a path, an absolute URI, "*" of OPTIONS, an authority of CONNECT. PRI: how HTTP/2 begins, whose version is rejected. */
 static bool is_target_form(const ks_head *head)
 {
@@ -192,8 +198,7 @@ static const bool host_byte[256] = {
     ['='] = 1, ['_'] = 1, ['~'] = 1, ['0' ... '9'] = 1, ['A' ... 'Z'] = 1, ['a' ... 'z'] = 1,
 };
 
-/* A name or an address; then, or not, a colon and digits. text ends in a NUL. */
-static bool is_host(const char *text, size_t length)
+bool ks_is_host(const char *text, size_t length)
 {
     const char *at = text;
     if (*at == '[') {
@@ -213,8 +218,10 @@ ks_status ks_check_head(const ks_check_rules *rules, ks_head *head, ks_error *er
 {
     ks_status status = check_sizes(rules, head, error);
     if (status != KS_OK) return status;
-    if (any_unencoded(head->target, head->target_length))
-        return ks_fail(error, KS_REQUEST_LINE, "the request target holds a byte that is sent percent-encoded");
+    /* The parts of an absolute one are looked at when they have been parted: request.c. */
+    const bool absolute = head->absolute || strncasecmp(head->target, "http://", 7) == 0;
+    if (!absolute) status = ks_check_target(head->target, head->target_length, error);
+    if (status != KS_OK) return status;
     if (!is_target_form(head))
         return ks_fail(error, KS_REQUEST_LINE, "the request target is neither a path nor an absolute URI");
     if (head->bad_name)
@@ -225,7 +232,7 @@ ks_status ks_check_head(const ks_check_rules *rules, ks_head *head, ks_error *er
     if (status != KS_OK) return status;
     const char *host = head->known[KS_KNOWN_HOST];
     if (!head->http10 && host == NULL) return ks_fail(error, KS_NO_HOST, "Host is missing");
-    if (host && !is_host(host, head->known_length[KS_KNOWN_HOST]))
+    if (host && !ks_is_host(host, head->known_length[KS_KNOWN_HOST]))
         return ks_fail(error, KS_NO_HOST, "Host is not a name or an address, with or without a port");
     const char *expect = head->known[KS_KNOWN_EXPECT];
     if (expect && strcasecmp(expect, "100-continue") != 0)

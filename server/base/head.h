@@ -44,8 +44,9 @@ typedef enum ks_body_encoding { KS_BODY_PLAIN, KS_BODY_GZIP, KS_BODY_DEFLATE } k
 
 typedef struct ks_head {
     const char *method; /* terminated; set by whatever reads the request line */
-    const char *target; /* raw, as sent */
+    const char *target; /* raw, as sent; of an absolute one the path, where absolute says so */
     size_t target_length;
+    bool absolute;
     bool http10;
     bool closes; /* Connection: close */
     int fields;
@@ -82,6 +83,10 @@ void ks_head_add(ks_head *head, const char *name, size_t name_length, const char
 
 /* Whether it is what a field's name, or a method, may consist of (RFC 9110 token). */
 bool ks_is_token(const char *text, size_t length);
+/* A name or an address; then, or not, a colon and digits. text ends in a NUL. */
+bool ks_is_host(const char *text, size_t length);
+/* KS_REQUEST_LINE: a byte that may stand in a URI only percent-encoded, or the beginning of a fragment. */
+ks_status ks_check_target(const char *text, size_t length, ks_error *error);
 /* The first control byte, but for tabs, which no value holds; end: none. */
 const char *ks_head_text_end(const char *at, const char *end);
 /* How much of a value is left without the white space behind it, which is none of it (RFC 9110 5.5). */

@@ -67,6 +67,8 @@ typedef enum ks_next {
 void ks_request_open(ks_http *http, ks_conn *conn);
 /* Its target, raw and terminated. */
 void ks_request_target(const ks_http *http, ks_conn *conn, const char *target);
+/* What is wrong with the parts of an absolute target, behind ks_request_target: KS_REQUEST_LINE. */
+ks_status ks_request_absolute(ks_conn *conn);
 /* conn->head is complete. read: KS_OK, or what is wrong with its form, for which conn->error has the words. */
 ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read);
 /* Bytes of the body. Returns how many of them were taken: the rest comes again. Where it sets conn->cut, the transport's cut

@@ -40,8 +40,7 @@ static const int64_t spin_ns = 50000;
 
 /* --- one request: head -------------------------------------------------------------------------------------------- */
 
-/* Comes with the request line, before the library decodes or cuts it: the raw target, and the time of the first
- * byte. */
+/* Comes with the request line, before the library decodes or cuts it: the raw target, the time of the first byte. */
 static void *on_target(void *context, const char *target, struct MHD_Connection *mhd)
 {
     ks_http *http = context;
@@ -237,6 +236,7 @@ static enum MHD_Result first_call(ks_http *http, ks_conn *conn, const char *meth
 {
     ks_head_init(&conn->head, conn->target, conn->target_length, version);
     conn->head.method = method;
+    conn->head.absolute = conn->authority != NULL;
     if (conn->tls && !conn->tls_version) conn->tls_version = ks_tls_version(session_of(conn));
     MHD_get_connection_values_n(conn->mhd, MHD_HEADER_KIND, take_field, &conn->head);
     const ks_next next = ks_request_head(http, conn, KS_OK);

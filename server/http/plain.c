@@ -192,7 +192,7 @@ static bool is_for_library(const ks_http *http, ks_conn *conn, ks_count *reason)
     if (!conn->head.http10 && !ks_http_prefers_library) return false;
     if (conn->head.spaced || ks_plain_conn_of(conn)->part > 0) return false;
     *reason = conn->head.http10 ? KS_COUNT_handover_http10 : KS_COUNT_handover_test;
-    return ks_check_head(&http->rules, &conn->head, &conn->error) == KS_OK;
+    return ks_check_head(&http->rules, &conn->head, &conn->error) == KS_OK && ks_request_absolute(conn) == KS_OK;
 }
 
 /* --- a part of a head --------------------------------------------------------------------------------------------- */

@@ -69,15 +69,21 @@ void ks_request_target(const ks_http *http, ks_conn *conn, const char *target)
     conn->target[kept] = '\0';
 }
 
+ks_status ks_request_absolute(ks_conn *conn)
+{
+    if (conn->authority == NULL) return KS_OK;
+    if (!ks_is_host(conn->authority, strlen(conn->authority)))
+        return ks_fail(&conn->error, KS_REQUEST_LINE, "the target's authority is no name or address");
+    return ks_check_target(conn->target, strlen(conn->target), &conn->error);
+}
+
 /* RFC 9112 3.2.2: the authority of an absolute target takes Host's place. */
 static ks_status take_authority(ks_conn *conn)
 {
-    if (conn->authority == NULL) return KS_OK;
-    const size_t length = strlen(conn->authority);
-    if (length == 0 || memchr(conn->authority, '@', length))
-        return ks_fail(&conn->error, KS_REQUEST_LINE, "the target's authority is empty, or holds a user's name");
+    const ks_status status = ks_request_absolute(conn);
+    if (status != KS_OK || conn->authority == NULL) return status;
     conn->head.known[KS_KNOWN_HOST] = conn->authority;
-    conn->head.known_length[KS_KNOWN_HOST] = length;
+    conn->head.known_length[KS_KNOWN_HOST] = strlen(conn->authority);
     return KS_OK;
 }
 

@@ -10,6 +10,7 @@ in FOLDER/crashes: mend the cause, then keep the input in tests/fuzz/corpus. Exi
 
 Asked for are 10^9 executions of the parsers together, 10^8 of the head, 10^7 of whole connections."""
 import argparse
+import fcntl
 import json
 import os
 import re
@@ -47,6 +48,18 @@ def fuzz(given, name):
     return executions, done.returncode != 0 or executions == 0
 
 
+def added(path, name, executions):
+    """The counts of all runs. Read and written at once, under a lock: several may run side by side."""
+    with open(path, "a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        counts = json.loads(file.read() or "{}")
+        counts[name] = counts.get(name, 0) + executions
+        file.truncate(0)
+        json.dump(counts, file)
+    return counts
+
+
 def main():
     names = [name for _, _, members in GROUPS for name in members]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -60,16 +73,11 @@ def main():
     if set(only) - set(names):
         parser.error("no such targets: %s" % ", ".join(sorted(set(only) - set(names))))
     os.makedirs(given.work, exist_ok=True)
-    path, counts, crashed = os.path.join(given.work, "counts.json"), {}, []
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            counts = json.load(file)
+    counts, crashed = {}, []
     for name in only:
         executions, bad = fuzz(given, name)
-        counts[name] = counts.get(name, 0) + executions
+        counts = added(os.path.join(given.work, "counts.json"), name, executions)
         crashed += [name] * bad
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(counts, file)
     for group, asked, members in GROUPS:
         sum_of = sum(counts.get(name, 0) for name in members)
         print("%-11s %11d executions in all, %.4f of the %d asked for" % (group, sum_of, sum_of / asked, asked))

@@ -146,6 +146,7 @@ static bool is_word(const text *value, const char *word)
 static bool is_target(const reading *r)
 {
     const bool star = is_word(&r->target, "*") && (is_word(&r->method, "OPTIONS") || is_word(&r->method, "PRI"));
+    if (r->target.length >= 7 && strncasecmp(r->target.at, "http://", 7) == 0) return true; /* is looked at later */
     for (size_t i = 0; i < r->target.length; i++)
         if ((unsigned char)r->target.at[i] > 0x7f || r->target.at[i] == '#') return false;
     if (r->target.at[0] == '/' || star || is_word(&r->method, "CONNECT")) return true;
