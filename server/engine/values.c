@@ -32,8 +32,8 @@ ks_status ks_values_check(const ks_job *job, ks_error *error)
 
 bool ks_values_refused(const ks_batch *batch, int i, ks_error *error)
 {
-    ks_spec own; /* the job's, whose rows a place counts in */
     if (batch->bad[i].input == 0) return false;
+    ks_spec own; /* the job's, whose rows a place counts in */
     if (batch->plan->join_rows)
         ks_plan_spec_of(batch->plan, batch->rows[i], &own);
     else
