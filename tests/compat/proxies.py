@@ -188,7 +188,9 @@ class Front:
                 self.processes.append(subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT))
         self.stuck = set()  # requests whose chunk line fills HAProxy's buffer: no byte of the body goes on, and it may wait for an answer until its own 504
         self.log = os.path.join(self.folder, self.kind.log)
+        self.first = 0  # line that counts
         self.wait()
+        self.wait_for_log()
         self.before = self.counted()
 
     def wait(self):
@@ -203,10 +205,24 @@ class Front:
         self.close()
         raise RuntimeError("%s does not start: %s" % (self.name, said))
 
+    def wait_for_log(self):
+        """What writes the log may come later than the proxy, and then knows nothing of the requests before: it does not begin until one is there."""
+        end, last = time.monotonic() + 20, 0
+        while time.monotonic() < end:
+            if last == 0:
+                marker(self, b"first", 1)
+            time.sleep(0.3)
+            now = len(self.lines())
+            if now and now == last:
+                break
+            last = now
+        check(last, self.name, "logs nothing")
+        self.first = last
+
     def lines(self):
         """What the proxy has logged."""
         with open(self.log, "rb") as file:
-            return self.kind.lines(file.read())
+            return self.kind.lines(file.read())[self.first:]
 
     def counted(self):
         """Answers by status, as the daemon counted them, but those of this program at the second listener."""
@@ -286,11 +302,12 @@ def attack(front, count, seed):
 
 
 def settled(front):
-    """Both counts, when nothing moves any more."""
-    last = None
-    for _ in range(60):
+    """Both counts, when nothing moves any more: for 0.3 s where they agree, for 9 s where they do not, as what writes a proxy's log may lag."""
+    last, still = None, 0
+    for _ in range(120):
         now = front.lines(), front.counted()
-        if last and len(last[0]) == len(now[0]) and last[1] == now[1]:
+        still = still + 1 if last and len(last[0]) == len(now[0]) and last[1] == now[1] else 0
+        if still >= (1 if sum(line.server != "" for line in now[0]) == sum((now[1] - front.before).values()) else 30):
             break
         last = now
         time.sleep(0.3)

@@ -418,9 +418,10 @@ def attention(query, key, value, mask=None, lengths=None, scale=None, causal="no
     for b, h, i in itertools.product(range(batches), range(heads), range(queries)):
         length, group = lengths.values[b] if lengths else keys, h // (heads // kv_heads)
         last = i + (length - queries if causal == "bottom_right" else 0) if causal != "none" else length - 1
-        taken = {}
+        taken, off = {}, 0  # off: of a score, by its products and by what is added to it; weights are off by as much of themselves
         for j in range(max(0, last - window) if window else 0, min(last + 1, length)):
-            dot = math.fsum(query.values[q_at(b, h, i) + d] * key.values[k_at(b, group, j) + d] for d in range(depth)) * scale
+            products = [query.values[q_at(b, h, i) + d] * key.values[k_at(b, group, j) + d] for d in range(depth)]
+            dot, size = math.fsum(products) * scale, math.fsum(map(abs, products)) * abs(scale)
             dot = softcap * math.tanh(dot / softcap) if softcap else dot
             if mask:
                 place = 0
@@ -430,6 +431,8 @@ def attention(query, key, value, mask=None, lengths=None, scale=None, causal="no
                     continue
                 dot += 0 if mask.datatype == "BOOL" else mask.values[place]
             taken[j] = dot
+            if math.isfinite(dot):
+                off = max(off, ((depth + 2) * size + 3 * abs(dot)) * UNIT["FP32"])
         most = max(taken.values(), default=-math.inf)
         weights = {j: math.exp(z - most) for j, z in taken.items()} if most > -math.inf else {}
         total = math.fsum(weights.values())
@@ -437,7 +440,7 @@ def attention(query, key, value, mask=None, lengths=None, scale=None, causal="no
         for c in range(value_depth):
             terms = [w * value.values[v_at(b, group, j) + c] / total for j, w in weights.items()]
             values[o_at(b, h, i) + c] = math.fsum(terms) if weights else math.nan if masked_rows == "nan" else 0.0
-            errors[o_at(b, h, i) + c] = (4 * unit + (depth + 40) * UNIT["FP32"]) * math.fsum(map(abs, terms)) + 1e-7
+            errors[o_at(b, h, i) + c] = (4 * unit + (depth + 40) * UNIT["FP32"] + 2 * off) * math.fsum(map(abs, terms)) + 1e-7
     more = [Expected("FP32", list(query.shape[:-1]) if layout == "bhsd" or len(query.shape) < 3 else [*query.shape[:-3], heads, queries], sums,
                      [4 * unit + (depth + 40) * UNIT["FP32"] * (1 + abs(s)) for s in sums])] if lse else []
     return Expected(query.datatype, out.shape, values, errors, more)

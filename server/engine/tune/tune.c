@@ -101,7 +101,7 @@ static bool begin(ks_engine *engine, ks_plan *plan)
     ks_tuner *tuner = calloc(1, sizeof *tuner);
     if (!tuner) return false;
     const int candidates = tuning_of(engine)->list(engine->device, plan, tuner->candidates, KS_CANDIDATES_MAX);
-    memcpy(&tuner->trial.spec, &plan->spec, sizeof plan->spec);
+    ks_spec_copy(&tuner->trial.spec, &plan->spec);
     /* No one holds a fixed input's content while trials run: they have all operands in memory of their own. */
     tuner->trial.in_bytes = ks_spec_fixed(&plan->spec) ? ks_spec_unfix(&tuner->trial.spec) : plan->in_bytes;
     tuner->trial.out_bytes = plan->out_bytes;
