@@ -55,7 +55,8 @@ static long page_faults(void)
 static void no_second_takes_memory(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* which have pages of their own for each that is written */
+#if defined(__SANITIZE_ADDRESS__) ||                                                                                   \
+    defined(__SANITIZE_THREAD__) /* which have pages of their own for each that is written */
     skip();
 #endif
     ks_history_second(history, 2 * SECOND, NULL);
