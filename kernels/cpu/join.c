@@ -72,6 +72,7 @@ static void begin(group *g, const ks_spec *family, ks_cpu_join how, unsigned cha
     }
     g->scratch = scratch;
     g->count = 0;
+    memset(g->in, 0, sizeof g->in); /* an op may ask whether it has one */
     for (int i = ks_next_input(family, 0); i >= 0; i = ks_next_input(family, i)) g->in[i] = family->in[i].fixed;
 }
 
