@@ -102,7 +102,7 @@ typedef struct ks_trials {
 } ks_trials;
 
 /* A spec with everything chosen. Made by the engine's plan cache; `algorithm` is the backend's, filled by prepare.
- * The memory of a plan of the cache ends behind the last output of its spec: copy that one by ks_spec_copy. */
+ * The memory of a plan of the cache ends behind the last output of its spec: copy that one by ks_plan_copy. */
 typedef struct ks_plan {
     uint64_t id;                /* unique in its shard, never 0 */
     size_t in_bytes, out_bytes; /* of the slot's sides that the spec uses */

@@ -16,8 +16,8 @@ typedef struct ks_cpu_join {
 } ks_cpu_join;
 
 ks_cpu_join ks_cpu_join_of(const ks_spec *family);
-ks_cpu_join ks_cpu_join_reference(
-    const ks_spec *family); /* without oneDNN, whose calls take as long for one row as for all of theirs */
+/* Without oneDNN, whose calls take as long for one row as for all of theirs. */
+ks_cpu_join ks_cpu_join_reference(const ks_spec *family);
 size_t ks_cpu_join_scratch_bytes(const ks_spec *family, ks_cpu_join how);
 /* Rows that lie one behind the other; in, out: addresses of the tensors. */
 void ks_cpu_join_rows(const ks_spec *family, ks_cpu_join how, const void *const *in, void *const *out, int rows,

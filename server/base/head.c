@@ -219,7 +219,7 @@ ks_status ks_check_head(const ks_check_rules *rules, ks_head *head, ks_error *er
     ks_status status = check_sizes(rules, head, error);
     if (status != KS_OK) return status;
     /* The parts of an absolute one are looked at when they have been parted: request.c. */
-    const bool absolute = head->absolute || strncasecmp(head->target, "http://", 7) == 0;
+    const bool absolute = head->absolute || (head->target[0] != '/' && strncasecmp(head->target, "http://", 7) == 0);
     if (!absolute) status = ks_check_target(head->target, head->target_length, error);
     if (status != KS_OK) return status;
     if (!is_target_form(head))

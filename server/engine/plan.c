@@ -36,10 +36,16 @@ static node *node_of(ks_plan *plan)
     return (node *)((char *)plan - offsetof(node, plan));
 }
 
-/* Of the plan itself: its spec has room for 32 tensors, most have two or three. */
+/* Of a plan's memory: its spec has room for 32 tensors, most have two or three. */
 static size_t size_of(const ks_spec *spec)
 {
     return offsetof(node, plan.spec.out) + spec->outputs * sizeof *spec->out;
+}
+
+/* That a plan is charged from the start. */
+static uint64_t own_bytes(const ks_spec *spec)
+{
+    return size_of(spec) + MALLOC_BYTES;
 }
 
 static uint64_t hash_word(uint64_t hash, uint64_t word)
@@ -192,7 +198,7 @@ ks_status ks_plans_make(ks_plans *plans, const ks_spec *spec, ks_plan **out, ks_
     plan->bytes = ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec);
     plan->made_ns = ks_now_ns();
     made->hash = hash_spec(plans, spec);
-    made->bytes = size_of(spec) + MALLOC_BYTES;
+    made->bytes = own_bytes(spec);
     ks_plan **chain = &plans->chains[made->hash & plans->mask];
     plan->chain = *chain;
     *chain = plan;
@@ -215,7 +221,7 @@ void ks_plans_drop(ks_plans *plans, ks_plan **plan)
 void ks_plans_charge(ks_plans *plans, ks_plan *plan, int64_t bytes)
 {
     node *charged = node_of(plan);
-    assert(bytes >= 0 || charged->bytes - size_of(&plan->spec) >= (uint64_t)-bytes);
+    assert(bytes >= 0 || charged->bytes - own_bytes(&plan->spec) >= (uint64_t)-bytes);
     charged->bytes += (uint64_t)bytes;
     plans->bytes += (uint64_t)bytes;
     evict(plans, plan);

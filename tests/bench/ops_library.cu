@@ -80,6 +80,8 @@ static void fill_attention_row(int at, ops_row *out)
     snprintf(out->label, sizeof out->label, "%s %s %s to %s", out->op, out->dtype, out->first, out->second);
 }
 
+static_assert(sizeof(ops_work) <= 65536, "compare_torch.py keeps room for so much (Work)");
+
 /* Those of ops_table in each datatype, then map's, search's and attention's. */
 bool ops_row_at(int i, ops_row *out)
 {
