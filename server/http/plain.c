@@ -255,11 +255,12 @@ void ks_plain_finish(ks_http *http, ks_conn *conn, bool delivered)
     conn->paused_ns = 0;
     http->plain_waits |= conn->more;
     if (!t->last || !delivered) return;
-    if (t->unread == 0 && !conn->more) {
+    if (t->unread == 0 && !conn->more && t->client_ends) {
         ks_plain_hang_up(http, conn);
         return;
     }
-    /* To close with bytes unread would take the response back. */
+    /* To close with bytes unread, or in front of bytes that are still to come, would take the response back: a client that has not
+     * asked for the end may have sent its next request meanwhile. */
     t->unread = SIZE_MAX;
     shutdown(conn->fd, SHUT_WR);
     ks_conn_enter(conn, KS_AT_CUT);
@@ -279,6 +280,7 @@ static void send_plain(ks_http *http, ks_conn *conn, ks_response *response)
     ks_plain_conn *t = ks_plain_conn_of(conn);
     response->last |= !t->whole && t->unread > 0;
     t->last = response->last;
+    t->client_ends = conn->head.closes || conn->head.http10;
     t->body = ks_source_has_bytes(&response->source) ? NULL : response->body;
     t->owned = response->owned;
     t->source = response->source;

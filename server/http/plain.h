@@ -42,6 +42,7 @@ typedef struct ks_plain_conn {
     char *owned;                                    /* the same, to be freed */
     ks_response_source source;                      /* whose bytes it has: ended when they have left */
     bool last;                                      /* the connection ends with it */
+    bool client_ends;                               /* the client asked for that, and sends nothing more */
     /* the line of those that have bytes to move: */
     bool io_queued;
     ks_conn *next;

@@ -7,7 +7,9 @@ wire.py KERNSERVE
 
 import gzip
 import json
+import socket
 import sys
+import time
 
 from daemon import Daemon, chunked, request, settle
 from refusal_rows import GOOD_BODY, SOFTMAX, raw, tensor
@@ -116,7 +118,26 @@ def names(path):
             want("--accept-host, --server-name", [(200, "triton")] * 3, [(a.status, json.loads(a.body)["name"]) for a in answers])
             want("--max-requests-per-connection", [False, False, True], [a.says_close() for a in answers])
             want("closed behind the last", True, connection.closed_within(5))
+        with narrow(daemon) as connection:  # whose next request comes while the last response is on its way
+            for _ in range(2):
+                connection.ask(request("GET", "/v2"))
+            connection.socket.sendall(request("GET", "/openapi.json"))
+            time.sleep(0.05)
+            connection.socket.sendall(request("GET", "/v2"))
+            time.sleep(0.05)
+            answer = connection.answer("GET")
+            want("the last response with a request behind it", (200, str(len(answer.body)), True), (answer.status, answer.header("content-length"), answer.says_close()))
         want("the daemon's end", 0, daemon.stop())
+
+
+def narrow(daemon):
+    """A connection that takes few bytes at a time, so that a response of some KiB is not the kernel's to deliver at once."""
+    connection = daemon.connect()
+    connection.socket.close()
+    connection.socket = socket.socket()
+    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    connection.socket.connect((daemon.host, daemon.port))
+    return connection
 
 
 def nested(path):
