@@ -18,7 +18,6 @@
 #include "daemon/admin.h"
 #include "daemon/backends.h"
 #include "base/clock.h"
-#include "daemon/client/plans.h"
 #include "http/log/socket_name.h"
 #include "http/tls/tls.h"
 #include "observe/access_log.h"
@@ -36,6 +35,7 @@
 #include "base/tokens.h"
 #include "base/version.h"
 #include "daemon/watch.h"
+#include "daemon/workers/worker.h"
 
 enum { SERVES_MAX = 1024 };
 
@@ -51,6 +51,7 @@ typedef struct ks_server {
     ks_keeper *keeper; /* of the store */
     ks_shard *shards[KS_SHARDS_MAX];
     ks_listener *listener;
+    ks_publisher *publisher; /* of a worker */
     bool tokens_wanted;
     bool clear_text; /* a listener beyond loopback has no TLS */
     bool stopped;    /* asked to, before all was open */
@@ -137,6 +138,7 @@ static int take_inherited(ks_server *server)
             continue;
         }
         sockets->fds[sockets->count] = fd;
+        sockets->number[sockets->count] = i;
         sockets->tls[sockets->count] = ks_listen_inherited_as(i, KS_LISTEN_TLS);
         sockets->loopback[sockets->count++] = is_loopback(fd);
     }
@@ -176,6 +178,7 @@ static void add_listener(char list[SERVES_MAX], const char *before, int fd, bool
 static void look_at_sockets(ks_server *server)
 {
     const ks_listen_sockets *sockets = &server->sockets;
+    ks_worker_open_hand_over(&server->daemon, sockets);
     server->daemon.loopback_only = true;
     for (int i = 0; i < sockets->count; i++) {
         server->daemon.loopback_only = server->daemon.loopback_only && sockets->loopback[i];
@@ -277,6 +280,7 @@ static int open_device(ks_server *server)
     }
     ks_daemon *daemon = &server->daemon;
     daemon->backend->info(daemon->device, &daemon->device_info);
+    if (daemon->workers) daemon->device_info.index = daemon->row->device; /* it sees its own alone */
     daemon->engine.backend = daemon->backend;
     daemon->engine.device = daemon->device;
     daemon->engine.pinned = daemon->device_info.pins_memory;
@@ -356,7 +360,7 @@ static int load_tensors(ks_server *server)
 {
     ks_error error = {0};
     if (server->config.tensors.count + server->config.model_repository.count == 0) return KS_EXIT_OK;
-    atomic_store(&server->daemon.state, KS_STATE_WARMING);
+    atomic_store(&server->daemon.row->state, KS_STATE_WARMING);
     ks_status status = ks_preload(&server->daemon, &server->config.tensors, &error);
     if (status == KS_OK) status = ks_repository_start(&server->daemon, &error);
     return status == KS_OK ? KS_EXIT_OK : fail(KS_EXIT_CONFIG, error.text);
@@ -380,11 +384,19 @@ static int open_admin(ks_server *server)
     return KS_EXIT_OK;
 }
 
+/* Behind the second listener, whose board belongs to what is published. */
+static int open_publisher(ks_server *server)
+{
+    ks_error error = {0};
+    if (ks_publisher_open(&server->daemon, &server->publisher, &error) == KS_OK) return KS_EXIT_OK;
+    return fail(KS_EXIT_SYSTEM, error.text);
+}
+
 static int open_shards(ks_server *server)
 {
     ks_daemon *daemon = &server->daemon;
     ks_error error = {0};
-    atomic_store(&daemon->state, KS_STATE_WARMING);
+    atomic_store(&daemon->row->state, KS_STATE_WARMING);
     for (int i = 0; i < daemon->shards; i++) {
         char text[96];
         snprintf(text, sizeof text, "STATUS=Opening shard %d of %d\nEXTEND_TIMEOUT_USEC=60000000", i + 1,
@@ -437,9 +449,9 @@ static void say_ready(const ks_server *server, int64_t begun_ns)
 static int open_all(ks_server *server)
 {
     typedef int open_fn(ks_server *);
-    static open_fn *const start_steps[] = {open_sockets,  read_access,   read_tls,     open_device,  open_tunes,
-                                           open_counters, open_exporter, open_regions, open_store,   open_view,
-                                           open_admin,    load_tensors,  open_shards,  open_listener};
+    static open_fn *const start_steps[] = {open_sockets,  read_access,    read_tls,     open_device, open_tunes,
+                                           open_counters, open_exporter,  open_regions, open_store,  open_view,
+                                           open_admin,    open_publisher, load_tensors, open_shards, open_listener};
     for (size_t i = 0; i < sizeof start_steps / sizeof start_steps[0]; i++) {
         server->stopped = ks_watch_stop_asked();
         if (server->stopped) return KS_EXIT_OK;
@@ -460,6 +472,7 @@ static void close_all(ks_server *server)
         ks_shard_join(&server->shards[i]);
     }
     close_tunes(server);
+    ks_publisher_close(&server->publisher);
     ks_admin_close(&server->admin);
     ks_tensors_close(daemon, &server->keeper);
     if (server->admin_fd >= 0) ks_listen_close(server->admin_fd);
@@ -476,6 +489,7 @@ static void close_all(ks_server *server)
     ks_tls_publish_take(NULL);
     if (daemon->budget) ks_budget_close(&daemon->budget);
     if (daemon->device) daemon->backend->close(&daemon->device);
+    ks_worker_leave(daemon);
 }
 
 /* They do nothing, and were meant to. */
@@ -494,6 +508,8 @@ static int serve(ks_server *server, int argc, char **argv)
     server->given = server->config;
     server->daemon.config = &server->config;
     server->admin_fd = server->daemon.room_fd = -1;
+    if (!ks_worker_join(&server->daemon, &server->config))
+        return fail(KS_EXIT_SYSTEM, "the supervisor's table of workers cannot be had");
     pthread_mutex_init(&server->daemon.tokens.lock, NULL);
     ks_models_init();
     if (server->config.compat_models) ks_models_add_compat();
@@ -509,7 +525,7 @@ static int serve(ks_server *server, int argc, char **argv)
                                     .given = &server->given,
                                     .tokens_wanted = server->tokens_wanted};
         int warming = KS_STATE_WARMING; /* a device lost meanwhile stays failed */
-        atomic_compare_exchange_strong(&server->daemon.state, &warming, KS_STATE_READY);
+        atomic_compare_exchange_strong(&server->daemon.row->state, &warming, KS_STATE_READY);
         if (server->config.self_test) {
             code = ks_selftest(&server->daemon, port_of(server->sockets.fds[0]));
         } else {
@@ -523,44 +539,6 @@ static int serve(ks_server *server, int argc, char **argv)
     close_all(server);
     ks_access_look(INT64_MAX); /* what its last second has left out */
     return code;
-}
-
-static int run_command(ks_command command, const ks_config *config)
-{
-    switch (command) {
-    case KS_COMMAND_HELP:
-        ks_config_help(config->help);
-        return KS_EXIT_OK;
-    case KS_COMMAND_VERSION:
-        ks_version_print();
-        return KS_EXIT_OK;
-    case KS_COMMAND_DUMP_CONFIG:
-        if (config->word)
-            ks_config_sample();
-        else
-            ks_config_dump(config);
-        return KS_EXIT_OK;
-    case KS_COMMAND_MANUAL:
-        ks_config_manual(config->word);
-        return KS_EXIT_OK;
-    case KS_COMMAND_COMPLETION:
-        ks_config_completion(config->word);
-        return KS_EXIT_OK;
-    case KS_COMMAND_CHECK_CONFIG:
-        return ks_command_check(config);
-    case KS_COMMAND_LIST_DEVICES:
-        return ks_command_list_devices(config);
-    case KS_COMMAND_TUNE:
-        return ks_command_tune(config);
-    case KS_COMMAND_PLANS:
-        return ks_command_plans(config);
-    case KS_COMMAND_HEALTHCHECK:
-        return ks_command_healthcheck(config);
-    case KS_COMMAND_SERVE:
-    case KS_COMMAND_SELF_TEST:
-        break;
-    }
-    return KS_EXIT_INTERNAL;
 }
 
 int main(int argc, char **argv)
@@ -584,8 +562,8 @@ int main(int argc, char **argv)
     if (tests) ks_selftest_config(&server.config);
     if (command != KS_COMMAND_SERVE && !tests) {
         ks_early_release_signals();
-        code = run_command(command, &server.config);
-    } else if (server.config.supervise && !tests) {
+        code = ks_command_run(command, &server.config);
+    } else if ((server.config.supervise || *server.config.devices) && !tests) {
         code = ks_supervise(&server.config, argc, argv);
     } else if (!ks_log_open(server.config.log_level, server.config.log_format)) {
         fprintf(stderr, "kernserve: out of memory for the log\n");

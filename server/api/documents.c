@@ -4,28 +4,56 @@
 
 #include "api/metadata.h"
 #include "api/board/board.h"
+#include "api/board/workers.h"
+#include "base/clock.h"
 #include "api/openapi.h"
 #include "api/plans.h"
 #include "api/trace.h"
 #include "kernserve/chain.h"
+#include "observe/workers/merge.h"
+
+/* Of one of several workers, or of the daemon that is alone: where one serves, all is served. */
+static bool is_ready(const ks_api_view *view)
+{
+    bool ready = atomic_load(view->state) == KS_STATE_READY;
+    for (int i = 0; view->workers && i < view->workers->count; i++) {
+        const ks_worker_row *row = &view->workers->row[i];
+        ready = ready || (ks_worker_is_up(row) && !ks_worker_is_stuck(row, ks_now_ns()) &&
+                          atomic_load(&row->state) == KS_STATE_READY);
+    }
+    return ready;
+}
+
+static void write_workers(const ks_workers *workers, ks_text *out)
+{
+    ks_text_puts(out, ",\"devices\":[");
+    for (int i = 0; i < workers->count; i++) {
+        const ks_worker_row *row = &workers->row[i];
+        const char *const needs = ks_recovery_words[atomic_load(&row->needs)];
+        ks_text_printf(out, "%s{\"device\":%d,\"state\":\"%s\"", i ? "," : "", row->device,
+                       ks_worker_word(row, ks_state_names));
+        if (needs) ks_text_printf(out, ",\"needs\":\"%s\"", needs);
+        ks_text_puts(out, "}");
+    }
+    ks_text_puts(out, "]");
+}
 
 static int write_ready(ks_api_view *view, ks_text *out)
 {
-    ks_state state = (ks_state)atomic_load(view->state);
-    if (state == KS_STATE_READY) {
-        ks_text_puts(out, "{\"live\":true,\"ready\":true}");
-        return 200;
-    }
-    ks_text_printf(out, "{\"live\":true,\"ready\":false,\"state\":\"%s\"", ks_state_names[state]);
-    if (state == KS_STATE_WARMING)
+    const ks_state state = (ks_state)atomic_load(view->state);
+    const bool ready = is_ready(view);
+    ks_text_printf(out, "{\"live\":true,\"ready\":%s", ready ? "true" : "false");
+    if (!ready) ks_text_printf(out, ",\"state\":\"%s\"", ks_state_names[state]);
+    if (!ready && state == KS_STATE_WARMING)
         ks_text_printf(out, ",\"done\":%d,\"total\":%d", atomic_load(&view->warm_done), atomic_load(&view->warm_total));
+    if (view->workers) write_workers(view->workers, out);
     ks_text_puts(out, "}");
-    return 503;
+    return ready ? 200 : 503;
 }
 
 static int write_model_ready(ks_api_view *view, const ks_model *model, ks_text *out)
 {
-    bool ready = atomic_load(view->state) == KS_STATE_READY;
+    const bool ready = is_ready(view);
     ks_text_printf(out, "{\"name\":\"%s\",\"ready\":%s}", model->name, ready ? "true" : "false");
     return ready ? 200 : 503;
 }
@@ -84,21 +112,20 @@ static void fill_resident(const ks_api_view *view, ks_document *document)
     document->lookups_lost = stats.lookups[2];
 }
 
-static void write_metrics(ks_api_view *view, const ks_document_request *request, ks_text *out,
-                          const char **content_type)
+/* In which form: OpenMetrics has no room for Triton's names, and workers' documents are merged as Prometheus has them. */
+static bool is_openmetrics(const ks_api_view *view, const char *accept)
+{
+    return !view->config->triton_metrics && !view->workers && wants_openmetrics(accept);
+}
+
+/* Of this process. figures: of its GPU, NULL: not asked for. of_all: with what the table of workers says. */
+static void write_own_metrics(ks_api_view *view, const ks_gpu_figures *figures, bool openmetrics, bool of_all,
+                              ks_text *out)
 {
     ks_engine_stats engines[KS_SHARDS_MAX];
     ks_overlap_sums sums;
     const int shards = ks_view_engines(view, engines);
     if (view->overlap) ks_overlap_read(view->overlap, &sums);
-    /* Asking the driver may take milliseconds, so shards leave the GPU's figures to the second listener. OpenMetrics has
-     * no room for Triton's names. */
-    const bool triton = view->config->triton_metrics, openmetrics = !triton && wants_openmetrics(request->accept);
-    const bool gpu = triton && view->nvml && !request->infers;
-    ks_gpu_figures figures;
-    if (gpu) ks_nvml_read(view->nvml, &figures);
-    *content_type = openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-                                : "text/plain; version=0.0.4; charset=utf-8";
     const ks_otlp_counts spans = ks_otlp_read_counts(view->otlp);
     ks_document document = {.state = (ks_state)atomic_load(view->state),
                             .device = *view->device_info,
@@ -114,8 +141,11 @@ static void write_metrics(ks_api_view *view, const ks_document_request *request,
                             .copy_gbs = ks_ceilings_copy_gbs(view->ceilings),
                             .tls_expiry_s = atomic_load(view->tls_expiry_s),
                             .openmetrics = openmetrics,
-                            .triton = triton,
-                            .gpu = gpu ? &figures : NULL,
+                            .triton = view->config->triton_metrics,
+                            .gpu = figures,
+                            .workers = view->workers,
+                            .worker = view->worker,
+                            .of_all = of_all,
                             .overlap = view->overlap ? &sums : NULL,
                             .device_used_bytes = atomic_load(&view->device_used_bytes),
                             .device_free_bytes = atomic_load(&view->device_free_bytes)};
@@ -123,6 +153,56 @@ static void write_metrics(ks_api_view *view, const ks_document_request *request,
         document.tflops[dtype] = ks_ceilings_tflops(view->ceilings, (ks_dtype)dtype);
     fill_resident(view, &document);
     ks_metrics_text(view->metrics, &document, out);
+}
+
+void ks_document_own_metrics(ks_api_view *view, ks_nvml *nvml, ks_text *out)
+{
+    ks_gpu_figures figures;
+    if (nvml) ks_nvml_read(nvml, &figures);
+    write_own_metrics(view, nvml ? &figures : NULL, false, false, out);
+}
+
+/* Those of the others are a second old at most; the second listener, whose thread may wait, asks for new ones. A worker that is down, or
+ * does not answer, has no samples but those about all. */
+static void merge_metrics(ks_api_view *view, bool may_wait, const ks_text *own, ks_text *out)
+{
+    static const int64_t wait_ns = 100000000;
+    ks_merge_part parts[KS_WORKERS_MAX] = {0};
+    ks_text texts[KS_WORKERS_MAX];
+    const int count = view->workers->count;
+    if (may_wait) ks_workers_refresh(view->workers, view->worker, wait_ns);
+    for (int i = 0; i < count; i++) {
+        ks_text_init(&texts[i], KS_WORKER_TEXT_MAX);
+        const bool mine = i == view->worker, there = mine || ks_worker_read(view->workers, i, &texts[i]);
+        const ks_text *text = mine ? own : &texts[i];
+        parts[i] = (ks_merge_part){text->bytes, there ? text->length : 0, view->workers->row[i].device};
+    }
+    ks_merge(parts, count, out);
+    for (int i = 0; i < count; i++) ks_text_fini(&texts[i]);
+}
+
+static void write_metrics(ks_api_view *view, const ks_document_request *request, ks_text *out,
+                          const char **content_type)
+{
+    /* Asking the driver may take milliseconds, so shards leave the GPU's figures to the second listener. */
+    const bool openmetrics = is_openmetrics(view, request->accept), second = !request->infers;
+    const bool gpu = view->config->triton_metrics && view->nvml && second;
+    ks_gpu_figures figures;
+    if (gpu) ks_nvml_read(view->nvml, &figures);
+    *content_type = openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                                : "text/plain; version=0.0.4; charset=utf-8";
+    if (!view->workers) {
+        write_own_metrics(view, gpu ? &figures : NULL, openmetrics, false, out);
+        return;
+    }
+    ks_text own;
+    ks_text_init(&own, KS_WORKER_TEXT_MAX);
+    write_own_metrics(view, gpu ? &figures : NULL, false, true, &own);
+    if (own.broken)
+        out->broken = true;
+    else
+        merge_metrics(view, second, &own, out);
+    ks_text_fini(&own);
 }
 
 /* What each listener has; the document of the data's describes all its routes. */
@@ -149,24 +229,33 @@ static ks_status write_plan(const ks_api_view *view, ks_infers *infers, const ks
     return KS_OK;
 }
 
-static ks_status write_plans(const ks_api_view *view, const ks_document_request *request, ks_text *out,
-                             const char **content_type, ks_error *error)
+static ks_status write_plans(const ks_api_view *view, const ks_document_request *request, const char *query,
+                             ks_text *out, const char **content_type, ks_error *error)
 {
     const bool csv = request->accept && strstr(request->accept, "text/csv");
     if (csv) *content_type = "text/csv; charset=utf-8";
-    return ks_plans_write(view, request->route->query, csv, out, error);
+    return ks_plans_write(view, query, csv, out, error);
 }
 
 static ks_status write_status(ks_api_view *view, const ks_route *route, ks_text *out, const char **content_type,
                               ks_error *error)
 {
+    int device;
     if (!view->config->status || !view->board) return ks_fail(error, KS_PATH, "Not Found: the option is --no-status");
+    ks_query_device(route->query, &device);
+    const bool of_all = view->workers && view->workers->count > 1 && device < 0;
     if (route->id == KS_ROUTE_STATUS) {
-        ks_board_json(view->board, out);
+        if (of_all)
+            ks_workers_json(view->workers, out);
+        else
+            ks_board_json(view->board, out);
         return KS_OK;
     }
     *content_type = "text/html; charset=utf-8";
-    ks_board_page(view->board, out);
+    if (of_all)
+        ks_workers_page(view->workers, out);
+    else
+        ks_board_page(view->board, out);
     return KS_OK;
 }
 
@@ -196,11 +285,39 @@ static void write_document(ks_api_view *view, const ks_document_request *request
     }
 }
 
+/* Of a document about one device: that it is this worker's. Where it is another one's the connection would have gone there. *query: behind
+ * device=N. */
+static ks_status check_device(const ks_api_view *view, const ks_route *route, const char **query, ks_error *error)
+{
+    int device;
+    const ks_workers *workers = view->workers;
+    *query = route->query;
+    if (!workers || !ks_route_is_of_device(route->id)) return KS_OK;
+    *query = ks_query_device(route->query, &device);
+    if (device < 0 && (workers->count == 1 || route->id == KS_ROUTE_STATUS || route->id == KS_ROUTE_STATUS_PAGE))
+        return KS_OK; /* of several the status has them all */
+    if (device < 0)
+        return ks_fail(error, KS_PARAMETER, "this is about one of %d workers: ask for its device first, as ?device=%d",
+                       workers->count, workers->row[0].device);
+    const int row = ks_workers_find(workers, device);
+    if (row < 0) return ks_fail(error, KS_PARAMETER, "device=%d: no worker has it", device);
+    if (row == view->worker) return KS_OK;
+    if (!ks_worker_is_up(&workers->row[row]))
+        return ks_fail(error, KS_UNAVAILABLE, "the worker of device %d is down", device);
+    return ks_fail(
+        error, KS_UNSUPPORTED,
+        "device=%d is another worker's, and this connection cannot go there: use HTTP/1.1 without TLS, with the "
+        "head in one piece",
+        device);
+}
+
 ks_status ks_document_make(ks_api_view *view, const ks_document_request *request, ks_text *out, int *code,
                            const char **content_type, ks_error *error)
 {
+    const char *query;
     *content_type = "application/json";
     *code = 200;
+    if (check_device(view, request->route, &query, error) != KS_OK) return error->status;
     switch (request->route->id) {
     case KS_ROUTE_OPTIONS: /* the response is its fields */
         return KS_OK;
@@ -229,12 +346,12 @@ ks_status ks_document_make(ks_api_view *view, const ks_document_request *request
     case KS_ROUTE_UNREGISTER:
         return ks_control_unregister(view, request->route, error);
     case KS_ROUTE_PLANS:
-        return write_plans(view, request, out, content_type, error);
+        return write_plans(view, request, query, out, content_type, error);
     case KS_ROUTE_STATUS:
     case KS_ROUTE_STATUS_PAGE:
         return write_status(view, request->route, out, content_type, error);
     case KS_ROUTE_TIMELINE:
-        return ks_trace_write(view->timeline, view->shards, view->device_info, request->route->query, out, error);
+        return ks_trace_write(view->timeline, view->shards, view->device_info, query, out, error);
     case KS_ROUTE_TRACE:
         return ks_fail(error, KS_UNAVAILABLE, "the server does not support tracing");
     default:

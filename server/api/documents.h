@@ -18,4 +18,6 @@ typedef struct ks_document_request {
 /* Writes the body of the response and its HTTP status, or fails. content_type: static. */
 ks_status ks_document_make(ks_api_view *view, const ks_document_request *request, ks_text *out, int *code,
                            const char **content_type, ks_error *error);
+/* The metrics of this worker alone, Prometheus 0.0.4. nvml: for the figures of its GPU; NULL: none are asked for. */
+void ks_document_own_metrics(ks_api_view *view, ks_nvml *nvml, ks_text *out);
 #endif

@@ -1,6 +1,7 @@
 #include "api/routes.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -244,6 +245,26 @@ bool ks_route_at(int index, ks_route_row *out)
 bool ks_route_has_json_body(const ks_route *route)
 {
     return route->id == KS_ROUTE_REPOSITORY || route->id == KS_ROUTE_LOGGING || route->id == KS_ROUTE_REGISTER;
+}
+
+bool ks_route_is_of_device(ks_route_id id)
+{
+    return id == KS_ROUTE_STATUS || id == KS_ROUTE_STATUS_PAGE || id == KS_ROUTE_TIMELINE || id == KS_ROUTE_PLANS ||
+           id == KS_ROUTE_ALL_STATS || id == KS_ROUTE_MODEL_STATS;
+}
+
+const char *ks_query_device(const char *query, int *device)
+{
+    enum { DIGITS_MAX = 3 };
+    static const char name[] = "device=";
+    const size_t length = strcspn(query, "&");
+    *device = -1;
+    if (strncmp(query, name, sizeof name - 1) != 0) return query;
+    const char *const value = query + sizeof name - 1;
+    const size_t n = length - (sizeof name - 1);
+    if (n == 0 || n > DIGITS_MAX || strspn(value, "0123456789") < n) return query;
+    *device = atoi(value);
+    return query + length + (query[length] == '&');
 }
 
 /* Clients of the protocol look for the bare words. */

@@ -71,6 +71,10 @@ typedef struct ks_route_row {
 bool ks_route_at(int index, ks_route_row *out);
 /* Whether a POST to it has a JSON object that is read; that of any other but infer is dropped. */
 bool ks_route_has_json_body(const ks_route *route);
+/* Whether its document is about one device: of several workers ?device=N says whose. */
+bool ks_route_is_of_device(ks_route_id id);
+/* A query's first member, device=N: *device, -1 where it is none. Returns the query behind it. */
+const char *ks_query_device(const char *query, int *device);
 /* Always fills *route. KS_PATH, KS_METHOD (route->allow), KS_MODEL. admin: the second listener, which has health,
  * metrics, status, the trace and the index only. target: terminated. tenant: whose models come before those that all see; "": none's. */
 ks_status ks_route_find(const char *method, const char *target, bool admin, const char *tenant, ks_route *route,

@@ -14,6 +14,7 @@
 #include "observe/otlp/otlp.h"
 #include "observe/overlap.h"
 #include "observe/timeline.h"
+#include "observe/workers/workers.h"
 #include "models/table.h"
 #include "resident/store.h"
 
@@ -38,6 +39,9 @@ typedef struct ks_api_view {
     ks_nvml *nvml;          /* NULL: nothing to ask */
     int shards;
     /* any thread, atomic; the daemon's: */
+    ks_workers *workers;      /* of which this is one; NULL: it is alone */
+    int worker;               /* its row */
+    ks_hand_over hand_over;   /* to other workers */
     const _Atomic int *state; /* ks_state */
     const _Atomic uint64_t *device_faults;
     const _Atomic int *connections;      /* open on data listeners */

@@ -130,6 +130,12 @@ bool ks_log_open(ks_level level, ks_log_format format)
     return true;
 }
 
+void ks_log_set_worker(int device)
+{
+    state.style.of_worker = true;
+    state.style.worker = device;
+}
+
 void ks_log_close(void)
 {
     if (!atomic_exchange(&state.running, false)) return;

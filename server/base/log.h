@@ -9,6 +9,8 @@
 
 /* Before open (and after close) lines are written directly. */
 bool ks_log_open(ks_level level, ks_log_format format);
+/* Of a worker (--devices), which writes to the same stream as others: each of its lines names the index of its device. Before any line. */
+void ks_log_set_worker(int device);
 void ks_log_close(void); /* writes what the ring holds, at most one second */
 bool ks_log_enabled(ks_level level);
 /* Which levels are written, one bit each; a level of the configuration stands for itself and all above it. */

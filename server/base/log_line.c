@@ -139,6 +139,7 @@ size_t ks_line_write(char out[KS_LINE_MAX], ks_line_style style, const ks_line *
     puts_(&line, line.json ? "\"" : "");
     bool cut = false;
     put_field(&line, &KS_TEXT("msg", says->msg));
+    if (style.of_worker) put_field(&line, &KS_INT("worker", style.worker));
     for (int i = 0; i < says->count; i++) {
         cut = cut || line.full;
         line.full = false;

@@ -11,7 +11,9 @@ enum { KS_LINE_MAX = 1536 }; /* an access line with all its fields fits */
 /* How lines are written. */
 typedef struct ks_line_style {
     ks_log_format format;
-    bool journal; /* with the prefix <N> of a syslog level */
+    bool journal;   /* with the prefix <N> of a syslog level */
+    bool of_worker; /* with the index of its device: */
+    int worker;
 } ks_line_style;
 
 /* What a line says. */

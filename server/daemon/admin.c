@@ -14,6 +14,7 @@
 #include "http/http.h"
 #include "daemon/listen.h"
 #include "base/log.h"
+#include "daemon/workers/channel.h"
 
 enum { ACCEPTS = 8 }; /* in a turn */
 static const int64_t QUIET_WAIT_NS = 30 * KS_S;
@@ -75,13 +76,23 @@ static void take(ks_admin *admin, int fd, const struct sockaddr_storage *from)
     ks_http_add(admin->http, &arrival);
 }
 
+static int take_next(const ks_admin *admin, struct sockaddr_storage *from)
+{
+    socklen_t length = sizeof *from;
+    uint32_t listener;
+    if (!admin->daemon->workers)
+        return accept4(admin->listen_fd, (struct sockaddr *)from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = ks_channel_take(admin->daemon->admin_fd, &listener);
+    if (fd >= 0 && getpeername(fd, (struct sockaddr *)from, &length) != 0) from->ss_family = AF_UNSPEC;
+    return fd;
+}
+
 /* A few: what they send is read before the next ones come, so that none gives way for a connection that came with it. */
 static void accept_some(ks_admin *admin)
 {
     for (int taken = 0; taken < ACCEPTS;) {
         struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
-        socklen_t length = sizeof from;
-        const int fd = accept4(admin->listen_fd, (struct sockaddr *)&from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        const int fd = take_next(admin, &from);
         if (fd >= 0) {
             take(admin, fd, &from);
             taken++;
@@ -133,7 +144,7 @@ static void look_at_device(ks_admin *admin)
     ks_daemon *daemon = admin->daemon;
     if (admin->measures && !atomic_load(&admin->measured)) return;
     end_measurement(admin);
-    if (atomic_load(&daemon->state) != KS_STATE_READY || !ks_ceilings_due(daemon->ceilings)) return;
+    if (atomic_load(&daemon->row->state) != KS_STATE_READY || !ks_ceilings_due(daemon->ceilings)) return;
     const int64_t now_ns = ks_now_ns();
     if (!admin->ready_ns) admin->ready_ns = now_ns;
     if (ks_metrics_in_flight_now(daemon->metrics) > 0 && now_ns - admin->ready_ns < QUIET_WAIT_NS) return;
@@ -174,6 +185,7 @@ static void free_admin(ks_admin *admin)
 static bool open_descriptors(ks_admin *admin)
 {
     struct epoll_event event = {.events = EPOLLIN};
+    const int source = admin->daemon->workers ? admin->daemon->admin_fd : admin->listen_fd;
     admin->measured_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     admin->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     admin->started_fd = eventfd(0, EFD_CLOEXEC);
@@ -181,7 +193,7 @@ static bool open_descriptors(ks_admin *admin)
     return admin->stop_fd >= 0 && admin->started_fd >= 0 && admin->wake_fd >= 0 && admin->measured_fd >= 0 &&
            epoll_ctl(admin->wake_fd, EPOLL_CTL_ADD, admin->measured_fd, &event) == 0 &&
            epoll_ctl(admin->wake_fd, EPOLL_CTL_ADD, admin->stop_fd, &event) == 0 &&
-           epoll_ctl(admin->wake_fd, EPOLL_CTL_ADD, admin->listen_fd, &event) == 0;
+           epoll_ctl(admin->wake_fd, EPOLL_CTL_ADD, source, &event) == 0;
 }
 
 ks_status ks_admin_open(ks_daemon *daemon, ks_shard_metrics *metrics, int fd, bool loopback, ks_admin **out,
@@ -203,6 +215,7 @@ ks_status ks_admin_open(ks_daemon *daemon, ks_shard_metrics *metrics, int fd, bo
     uint64_t started;
     while (read(admin->started_fd, &started, sizeof started) < 0 && errno == EINTR) continue;
     if (admin->status == KS_OK) {
+        atomic_store(&daemon->row->admits, true);
         *out = admin;
         return KS_OK;
     }
@@ -216,6 +229,7 @@ ks_status ks_admin_open(ks_daemon *daemon, ks_shard_metrics *metrics, int fd, bo
 void ks_admin_close(ks_admin **admin)
 {
     if (!*admin) return;
+    atomic_store(&(*admin)->daemon->row->admits, false);
     atomic_store(&(*admin)->stop, true);
     tell((*admin)->stop_fd);
     pthread_join((*admin)->thread, NULL);

@@ -14,6 +14,7 @@
 #include "daemon/commands.h"
 #include "daemon/defaults.h"
 #include "daemon/listen.h"
+#include "daemon/workers/places.h"
 #include "daemon/tensors/start.h"
 #include "engine/tune/warm.h"
 #include "http/tls/tls.h"
@@ -106,6 +107,15 @@ static void check_limits(config_check *check)
     if (ks_defaults_limits(&settled, &engine, &limits, &check->error) != KS_OK) add_fault(check, KS_EXIT_CONFIG);
 }
 
+static void check_devices(config_check *check)
+{
+    ks_place places[KS_WORKERS_MAX];
+    int count;
+    if (!*check->config->devices) return;
+    const ks_status status = ks_places_find(check->config, places, &count, &check->error);
+    if (status != KS_OK) add_fault(check, status == KS_DEVICE ? KS_EXIT_NO_DEVICE : KS_EXIT_CONFIG);
+}
+
 static void check_warm(config_check *check)
 {
     const ks_list *warm = &check->config->warm;
@@ -191,6 +201,7 @@ int ks_command_check(const ks_config *config)
     check_access(&check);
     check_tls(&check);
     check_limits(&check);
+    check_devices(&check);
     check_warm(&check);
     check_files(&check);
     check_repository(&check);

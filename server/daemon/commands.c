@@ -4,7 +4,9 @@
 
 #include "daemon/backends.h"
 #include "daemon/client/client.h"
+#include "daemon/client/plans.h"
 #include "daemon/listen.h"
+#include "base/version.h"
 
 static void print_device(const ks_backend *backend, ks_device *device)
 {
@@ -82,4 +84,42 @@ int ks_command_healthcheck(const ks_config *config)
     }
     fprintf(stderr, "kernserve: nothing listens on %s\n", address);
     return 1;
+}
+
+int ks_command_run(ks_command command, const ks_config *config)
+{
+    switch (command) {
+    case KS_COMMAND_HELP:
+        ks_config_help(config->help);
+        return KS_EXIT_OK;
+    case KS_COMMAND_VERSION:
+        ks_version_print();
+        return KS_EXIT_OK;
+    case KS_COMMAND_DUMP_CONFIG:
+        if (config->word)
+            ks_config_sample();
+        else
+            ks_config_dump(config);
+        return KS_EXIT_OK;
+    case KS_COMMAND_MANUAL:
+        ks_config_manual(config->word);
+        return KS_EXIT_OK;
+    case KS_COMMAND_COMPLETION:
+        ks_config_completion(config->word);
+        return KS_EXIT_OK;
+    case KS_COMMAND_CHECK_CONFIG:
+        return ks_command_check(config);
+    case KS_COMMAND_LIST_DEVICES:
+        return ks_command_list_devices(config);
+    case KS_COMMAND_TUNE:
+        return ks_command_tune(config);
+    case KS_COMMAND_PLANS:
+        return ks_command_plans(config);
+    case KS_COMMAND_HEALTHCHECK:
+        return ks_command_healthcheck(config);
+    case KS_COMMAND_SERVE:
+    case KS_COMMAND_SELF_TEST:
+        break;
+    }
+    return KS_EXIT_INTERNAL;
 }

@@ -4,6 +4,8 @@
 #include "base/config/config.h"
 #include "engine/engine.h"
 
+/* What the command line asks for instead of serving. */
+int ks_command_run(ks_command command, const ks_config *config);
 /* command_check.c: what a start does short of opening a device and serving. All faults are listed, the exit code is that of
  * the first. */
 int ks_command_check(const ks_config *config);

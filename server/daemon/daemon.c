@@ -11,11 +11,11 @@ ks_http_options ks_daemon_http(ks_daemon *daemon, ks_engine *engine, ks_shard_me
                                          .store = daemon->store,
                                          .hashers = daemon->hashers,
                                          .wake_fd = wake_fd,
-                                         .state = &daemon->state,
+                                         .state = &daemon->row->state,
                                          .work_max = daemon->device_info.work_max},
                              .api = &daemon->api,
                              .tokens = &daemon->tokens,
-                             .connections = &daemon->connections,
+                             .connections = &daemon->row->connections,
                              .wake_fd = wake_fd,
                              .shard = -1,
                              .tls = engine ? daemon->tls : daemon->config->admin_tls};
@@ -36,9 +36,12 @@ void ks_daemon_fill_api(ks_daemon *daemon)
     api->ceilings = daemon->ceilings;
     api->otlp = daemon->otlp;
     api->shards = daemon->shards;
-    api->state = &daemon->state;
+    api->state = &daemon->row->state;
+    api->workers = daemon->workers;
+    api->worker = daemon->worker;
+    api->hand_over = daemon->hand_over;
     api->device_faults = &daemon->device_faults;
-    api->connections = &daemon->connections;
+    api->connections = &daemon->row->connections;
     api->device_used_bytes = api->device_free_bytes = -1;
     api->tls_expiry_s = &daemon->tls_expiry_s;
 }

@@ -11,6 +11,7 @@
 #include "observe/metrics.h"
 #include "observe/otlp/otlp.h"
 #include "observe/timeline.h"
+#include "observe/workers/workers.h"
 #include "engine/regions.h"
 #include "models/repository.h"
 #include "models/table.h"
@@ -37,14 +38,22 @@ typedef struct ks_daemon {
     ks_otlp *otlp;              /* writers: shards; NULL: no spans are exported */
     ks_engine_options engine;   /* of each shard, all but wake_fd: slot classes, lanes, queue, plan cache */
     int shards;
-    ks_addresses *addresses; /* of the data listeners' clients */
-    int room_fd;             /* eventfd of the listener: connections that gave way have been replaced */
-    bool tls;                /* there is a data listener with TLS */
-    bool loopback_only;      /* every data listener is loopback or unix: the Host check applies */
+    ks_addresses *addresses;          /* of the data listeners' clients */
+    int room_fd;                      /* eventfd of the listener: connections that gave way have been replaced */
+    bool tls;                         /* there is a data listener with TLS */
+    ks_workers *workers;              /* of which this is one (--devices); NULL: it is alone */
+    int worker;                       /* its row */
+    ks_hand_over hand_over;           /* to other workers; give NULL: there is none */
+    int give_fds[2 * KS_WORKERS_MAX]; /* a row's data channel, its other one, the next row's ... */
+    int second_number,
+        data_number
+            [2]; /* the numbers of a listener that such a connection may have come from, by whether it is loopback; -1: none */
+    int data_fd, admin_fd; /* of a worker: from where its connections come, in place of listeners */
+    ks_worker_row *row;    /* its own, or that of one that is alone: states, connections */
+    bool loopback_only;    /* every data listener is loopback or unix: the Host check applies */
     /* any thread, atomic: */
-    ks_token_store tokens;   /* SIGHUP may replace them: followed for each request */
-    _Atomic int state;       /* ks_state */
-    _Atomic int connections; /* open on data listeners */
+    ks_token_store tokens; /* SIGHUP may replace them: followed for each request */
+    ks_worker_row alone;
     _Atomic uint64_t device_faults;
     _Atomic bool fault_told;      /* a shard has logged why */
     _Atomic int64_t tls_expiry_s; /* of the certificate; 0: there is none */

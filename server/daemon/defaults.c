@@ -18,13 +18,23 @@ static const uint64_t own_bytes = 64 << 20;
 
 enum { KS_PINNED_LEAST = 1 << 20, KS_PLANS_LEAST = 64 << 10 };
 
+/* Of a worker (--devices): how many there are, and how many have its processors. */
+static int workers = 1, sharing = 1;
+
+void ks_defaults_share(int all, int same)
+{
+    workers = all;
+    sharing = same;
+}
+
 int ks_cores(void)
 {
     cpu_set_t set;
     ks_cgroup_limit quota;
     const int allowed = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     ks_cgroup_cores("", &quota);
-    const int cores = quota.value < (uint64_t)allowed ? (int)quota.value : allowed;
+    const uint64_t own = (uint64_t)(allowed / sharing), share = quota.value / (uint64_t)workers;
+    const int cores = share < own ? (int)share : (int)own;
     return cores > 0 ? cores : 1;
 }
 
@@ -51,6 +61,7 @@ void ks_defaults_memory(ks_memory *out)
         if (getrlimit(own[i].resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
             bound(out, limit.rlim_cur, own[i].name);
     }
+    out->bytes /= (uint64_t)workers;
 }
 
 /* An automatic amount: its usual one, or its share of little memory, or of what the given ones leave; never so little

@@ -6,6 +6,9 @@
 #include "base/config/config.h"
 #include "engine/engine.h"
 
+/* Of a worker (--devices), before all else here: cores and memory are its share of what all have, of those that have its processors (sharing),
+ * or of all workers. */
+void ks_defaults_share(int workers, int sharing);
 int ks_cores(void); /* that this process may use: affinity and control groups */
 
 /* The least of the host's memory, its control groups' limits and its own (ulimit -v, -d), and which of them it is. */

@@ -1,5 +1,6 @@
 #include "daemon/listen.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -19,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "observe/metrics.h"
+#include "daemon/workers/channel.h"
 
 enum { BACKLOG = 4096, FIRST_INHERITED = 3, STOP = KS_LISTENERS_MAX, ROOM, PAUSE_FULL_MS = 5, PAUSE_FAULT_MS = 100 };
 
@@ -322,7 +324,9 @@ static ks_shard *choose_yielding(const ks_listener *listener)
 /* *replaces: another connection gives way for the next one. */
 static bool has_room(const ks_listener *listener, bool *replaces)
 {
-    const int above = atomic_load(&listener->daemon->connections) - (int)listener->daemon->config->connections;
+    if (listener->daemon->workers && atomic_load(&listener->daemon->row->state) == KS_STATE_FAILED)
+        return *replaces = false; /* its supervisor gives what waits to another worker */
+    const int above = atomic_load(&listener->daemon->row->connections) - (int)listener->daemon->config->connections;
     *replaces = above >= 0;
     return above < 0 || (above < KS_ARRIVALS_MOST && choose_yielding(listener));
 }
@@ -333,9 +337,9 @@ static void hand_over(ks_listener *listener, ks_arrival *arrival)
     ks_shard *shard = arrival->replaces ? choose_yielding(listener) : NULL;
     if (shard == NULL) shard = choose_fewest(listener);
     setsockopt(arrival->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* fails on unix sockets, which need none */
-    atomic_fetch_add(&listener->daemon->connections, 1);
+    atomic_fetch_add(&listener->daemon->row->connections, 1);
     if (ks_shard_give(shard, arrival)) return;
-    atomic_fetch_sub(&listener->daemon->connections, 1);
+    atomic_fetch_sub(&listener->daemon->row->connections, 1);
     ks_address_give(&arrival->address);
     close(arrival->fd);
 }
@@ -352,17 +356,49 @@ static bool admit(ks_listener *listener, ks_arrival *arrival, const struct socka
     return false;
 }
 
+/* Of a worker: which of its listeners has this number. */
+static int find_numbered(const ks_listen_sockets *sockets, uint32_t number)
+{
+    int at = 0;
+    while (at < sockets->count && sockets->number[at] != (int)number) at++;
+    assert(at < sockets->count);
+    return at;
+}
+
+/* The next connection: a listener's, or of a worker what its supervisor has accepted. */
+static int take_next(const ks_listener *listener, int at, ks_arrival *arrival, struct sockaddr_storage *from)
+{
+    const ks_listen_sockets *sockets = &listener->sockets;
+    socklen_t length = sizeof *from;
+    uint32_t number;
+    if (!listener->daemon->workers) {
+        arrival->fd = accept4(sockets->fds[at], (struct sockaddr *)from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    } else {
+        arrival->fd = ks_channel_take(listener->daemon->data_fd, &number);
+        if (arrival->fd < 0) return -1;
+        if (getpeername(arrival->fd, (struct sockaddr *)from, &length) != 0)
+            from->ss_family = AF_UNSPEC; /* it has left already */
+        at = find_numbered(sockets, number);
+    }
+    arrival->loopback = sockets->loopback[at];
+    arrival->tls = sockets->tls[at];
+    return arrival->fd;
+}
+
+static void count_taken(ks_listener *listener)
+{
+    if (listener->daemon->workers) atomic_fetch_add(&listener->daemon->row->taken, 1);
+}
+
 /* Takes what waits, as long as there is room. false: out of descriptors or memory, a pause is due. */
 static bool accept_some(ks_listener *listener, int at)
 {
-    ks_arrival arrival = {.loopback = listener->sockets.loopback[at], .tls = listener->sockets.tls[at]};
+    ks_arrival arrival = {.fd = -1};
     while (has_room(listener, &arrival.replaces)) {
         struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
-        socklen_t length = sizeof from;
-        arrival.fd =
-            accept4(listener->sockets.fds[at], (struct sockaddr *)&from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (arrival.fd >= 0) {
+        if (take_next(listener, at, &arrival, &from) >= 0) {
             if (admit(listener, &arrival, &from)) hand_over(listener, &arrival);
+            count_taken(listener);
             continue;
         }
         if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -371,11 +407,22 @@ static bool accept_some(ks_listener *listener, int at)
     return true;
 }
 
+/* Where connections come from: a worker's one channel, or the listeners. */
+static int source_at(const ks_listener *listener, int at)
+{
+    return listener->daemon->workers ? listener->daemon->data_fd : listener->sockets.fds[at];
+}
+
+static int count_sources(const ks_listener *listener)
+{
+    return listener->daemon->workers ? 1 : listener->sockets.count;
+}
+
 static void watch(ks_listener *listener, bool on)
 {
-    for (int i = 0; i < listener->sockets.count; i++) {
+    for (int i = 0; i < count_sources(listener); i++) {
         struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.u32 = (uint32_t)i};
-        epoll_ctl(listener->epoll, EPOLL_CTL_MOD, listener->sockets.fds[i], &event);
+        epoll_ctl(listener->epoll, EPOLL_CTL_MOD, source_at(listener, i), &event);
     }
 }
 
@@ -419,9 +466,9 @@ static bool add_all(ks_listener *listener)
     struct epoll_event room = {.events = EPOLLIN, .data.u32 = ROOM};
     if (epoll_ctl(listener->epoll, EPOLL_CTL_ADD, listener->stop_fd, &stop) != 0) return false;
     if (epoll_ctl(listener->epoll, EPOLL_CTL_ADD, listener->daemon->room_fd, &room) != 0) return false;
-    for (int i = 0; i < listener->sockets.count; i++) {
+    for (int i = 0; i < count_sources(listener); i++) {
         struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
-        if (epoll_ctl(listener->epoll, EPOLL_CTL_ADD, listener->sockets.fds[i], &event) != 0) return false;
+        if (epoll_ctl(listener->epoll, EPOLL_CTL_ADD, source_at(listener, i), &event) != 0) return false;
     }
     return true;
 }
@@ -449,6 +496,8 @@ ks_status ks_listener_open(ks_daemon *daemon, ks_shard **shards, const ks_listen
         free_parts(listener);
         return ks_fail(error, KS_SYSTEM, "cannot start accepting: %s", strerror(fault));
     }
+    atomic_store(&daemon->row->beat_ns, ks_now_ns());
+    atomic_store(&daemon->row->accepts, true);
     *out = listener;
     return KS_OK;
 }
@@ -470,6 +519,8 @@ void ks_listener_close(ks_listener **pointer)
     ks_listener *listener = *pointer;
     *pointer = NULL;
     if (listener == NULL) return;
+    atomic_store(&listener->daemon->row->accepts,
+                 false); /* what is on its way stays in the channel, and is another worker's */
     uint64_t one = 1;
     ssize_t wrote = TEMP_FAILURE_RETRY(write(listener->stop_fd, &one, sizeof one));
     (void)wrote; /* an eventfd that cannot be written is full, and wakes all the same */

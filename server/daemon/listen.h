@@ -19,6 +19,7 @@ typedef struct ks_listen_sockets {
     int fds[KS_LISTENERS_MAX];
     bool loopback[KS_LISTENERS_MAX]; /* only this machine can reach it */
     bool tls[KS_LISTENERS_MAX];
+    int number[KS_LISTENERS_MAX]; /* among all that were passed to this process */
     int count;
 } ks_listen_sockets;
 

@@ -98,7 +98,7 @@ static void taken_one(ks_shard *shard)
 /* Of the whole daemon, those on their way included. */
 static int above_limit(const ks_shard *shard)
 {
-    return atomic_load(&shard->daemon->connections) - (int)shard->daemon->config->connections;
+    return atomic_load(&shard->daemon->row->connections) - (int)shard->daemon->config->connections;
 }
 
 /* How many connections gave way for queued ones. */
@@ -137,7 +137,7 @@ static void close_handed(ks_shard *shard)
     while (take_one(shard, &next)) {
         close(next.fd);
         ks_address_give(&next.address);
-        atomic_fetch_sub(&shard->daemon->connections, 1);
+        atomic_fetch_sub(&shard->daemon->row->connections, 1);
         taken_one(shard);
     }
 }
@@ -182,7 +182,7 @@ static void lose_device(ks_shard *shard, const char *reason)
     shard->lost = true;
     /* One fault of the device, however many shards meet it; the state is known before the first response says so. The watch may
      * have seen the fault first, which does not know the reason. */
-    if (atomic_exchange(&shard->daemon->state, KS_STATE_FAILED) != KS_STATE_FAILED)
+    if (atomic_exchange(&shard->daemon->row->state, KS_STATE_FAILED) != KS_STATE_FAILED)
         atomic_fetch_add(&shard->daemon->device_faults, 1);
     if (reason && !atomic_exchange(&shard->daemon->fault_told, true))
         KS_LOG(KS_LOG_ERROR, "device failed", KS_INT("shard", shard->index), KS_TEXT("reason", reason));
@@ -199,7 +199,7 @@ static void look_at_device(ks_shard *shard)
         lose_device(shard, ks_engine_fault(shard->engine));
     else if (shard->daemon->backend->failed(shard->daemon->device))
         lose_device(shard, "the device's context is lost");
-    else if (atomic_load_explicit(&shard->daemon->state, memory_order_acquire) == KS_STATE_FAILED)
+    else if (atomic_load_explicit(&shard->daemon->row->state, memory_order_acquire) == KS_STATE_FAILED)
         lose_device(shard, NULL);
 }
 

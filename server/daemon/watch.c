@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/notify.h"
-#include "daemon/supervise.h"
+#include "daemon/workers/process.h"
 #include "base/tokens.h"
 #include "http/tls/tls.h"
 
@@ -66,14 +66,14 @@ static int wait_signal(int64_t timeout_ns)
 /* A shard that gave work up as stalled says so in the state. */
 static bool device_lost(ks_daemon *daemon)
 {
-    return daemon->backend->failed(daemon->device) || atomic_load(&daemon->state) == KS_STATE_FAILED;
+    return daemon->backend->failed(daemon->device) || atomic_load(&daemon->row->state) == KS_STATE_FAILED;
 }
 
 /* The context is lost for good. The shards answer what is pending with 503; then the process goes without giving
  * anything back, because each call into the driver may block for ever. */
 static _Noreturn void leave_lost(ks_daemon *daemon)
 {
-    if (atomic_exchange(&daemon->state, KS_STATE_FAILED) != KS_STATE_FAILED)
+    if (atomic_exchange(&daemon->row->state, KS_STATE_FAILED) != KS_STATE_FAILED)
         atomic_fetch_add(&daemon->device_faults, 1);
     KS_LOG(KS_LOG_ERROR, "the device is lost; leaving", KS_TEXT("backend", daemon->backend->name),
            KS_INT("exit", KS_EXIT_INTERNAL));
@@ -213,11 +213,18 @@ void ks_watch_save_tunes(ks_daemon *daemon, int64_t wait_ns)
            KS_TEXT("reason", error.text));
 }
 
+/* A supervisor of workers gives no connection to one that is stopped. */
+static void beat(ks_daemon *daemon)
+{
+    atomic_store(&daemon->row->beat_ns, ks_now_ns());
+}
+
 void ks_watch(const ks_watched *watched)
 {
     shard_watch shards = {.reported = -1, .feed_ns = ks_notify_watchdog_ns()};
     for (;;) {
         const int signal = wait_signal(tick_ns);
+        beat(watched->daemon);
         if (is_stop(signal)) return;
         if (signal == SIGHUP) on_hang_up(watched);
         if (device_lost(watched->daemon)) leave_lost(watched->daemon);
@@ -268,13 +275,16 @@ int ks_watch_drain(const ks_watched *watched)
 {
     ks_daemon *daemon = watched->daemon;
     const int64_t delay_ns = daemon->config->drain_delay, timeout_ns = daemon->config->shutdown_timeout;
-    atomic_store(&daemon->state, KS_STATE_DRAINING);
+    atomic_store(&daemon->row->state, KS_STATE_DRAINING);
     KS_LOG(KS_LOG_INFO, "draining", KS_INT("delay_ms", delay_ns / KS_MS), KS_INT("timeout_ms", timeout_ns / KS_MS));
     ks_notify("STOPPING=1\nSTATUS=Draining");
     const int64_t begun_ns = ks_now_ns();
     guard over = {.until_ns = begun_ns + delay_ns + timeout_ns + grace_ns};
     over.started = pthread_create(&over.thread, NULL, watch_over, &over) == 0;
-    while (ks_now_ns() - begun_ns < delay_ns) usleep(10000);
+    while (ks_now_ns() - begun_ns < delay_ns) {
+        usleep(10000);
+        beat(daemon);
+    }
     ks_listener_close(watched->listener);
     const int64_t deadline_ns = ks_now_ns() + timeout_ns;
     for (int i = 0; i < daemon->shards; i++) ks_shard_drain(watched->shards[i], deadline_ns);

@@ -143,4 +143,12 @@ bool ks_is_connect(const ks_conn *conn);
 ks_status ks_find_route(const ks_http *http, ks_conn *conn);
 /* Behind the check of access, with what ks_find_route has said. */
 ks_status ks_find_own_route(const ks_http *http, ks_conn *conn, ks_status found);
+/* The row of the other worker whose request it is, whose head has been read and is still in the socket; -1: it is this one's. */
+int ks_find_worker(const ks_http *http, ks_conn *conn);
+bool ks_is_one_of_several(const ks_http *http); /* workers */
+/* The daemon ends, or this worker (of which the fault of a request may be the first sign), whose clients another one serves: a response is the
+ * last one of its connection. */
+bool ks_is_leaving(const ks_http *http, ks_status fault);
+/* What several workers refuse: what would be in one of them alone. KS_UNSUPPORTED. */
+ks_status ks_check_worker(const ks_http *http, ks_conn *conn);
 #endif

@@ -428,6 +428,19 @@ static void take_part(ks_http *http, ks_conn *conn, size_t n)
     conn->since_ns = http->now_ns;
 }
 
+/* To the worker whose request it is. Nothing of it has been taken from the socket, which leaves this epoll: a copy of its descriptor lives on. */
+static bool hand_over(ks_http *http, ks_conn *conn)
+{
+    if (!http->api->workers || ks_plain_conn_of(conn)->part > 0) return false;
+    const int row = ks_find_worker(http, conn);
+    if (row < 0 ||
+        !http->api->hand_over.give(http->api->hand_over.context, row, conn->fd, http->engine == NULL, conn->loopback))
+        return false;
+    epoll_ctl(http->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
+    ks_plain_hang_up(http, conn);
+    return true;
+}
+
 static void read_next(ks_http *http, ks_conn *conn)
 {
     const ssize_t n = peek_on(http, conn);
@@ -438,6 +451,8 @@ static void read_next(ks_http *http, ks_conn *conn)
         ks_plain_hang_up(http, conn);
     else if (know_head(http, conn, ks_plain_conn_of(conn)->part + (size_t)n, &read) == LATER)
         take_part(http, conn, (size_t)n);
+    else if (read == KS_OK && hand_over(http, conn))
+        return;
     else if (read == KS_OK && is_for_library(http, conn, &reason))
         pass_on(http, conn, reason);
     else

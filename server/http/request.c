@@ -145,6 +145,7 @@ static ks_status check(ks_http *http, ks_conn *conn, ks_status read)
     found = ks_find_own_route(http, conn, found);
     if (found != KS_OK) return found;
     status = ks_check_right(&conn->head, conn->route.right, &conn->error);
+    if (status == KS_OK) status = ks_check_worker(http, conn);
     if (status != KS_OK) return status;
     status = ks_check_body(max_body(http, conn), &conn->head, &conn->error);
     if (status == KS_OK && is_crowded(http) && !is_health(conn))
@@ -197,6 +198,7 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
                                     .identity = &conn->identity,
                                     .tenant = token ? &tenant : NULL,
                                     .may_store = (head->rights & KS_RIGHT_TENSORS) != 0,
+                                    .one_of_several = ks_is_one_of_several(http),
                                     .first_ns = conn->first_ns,
                                     .now_ns = http->now_ns,
                                     .client = conn};
@@ -273,8 +275,7 @@ static bool is_last(const ks_http *http, const ks_conn *conn)
     return http->draining || conn->head.closes || conn->head.http10 ||
            (conn->transport->reader != KS_COUNT_reader_plain && !conn->tls) || ks_status_closes(conn->fault) ||
            ks_is_connect(conn) || spares_body(conn) || (conn->fault != KS_OK && is_crowded(http)) ||
-           (most > 0 && conn->requests >= most) || ks_http_prefers_library ||
-           (http->engine && atomic_load_explicit(http->api->state, memory_order_relaxed) == KS_STATE_DRAINING);
+           (most > 0 && conn->requests >= most) || ks_http_prefers_library || ks_is_leaving(http, conn->fault);
 }
 
 /* --- body --------------------------------------------------------------------------------------------------------- */

@@ -41,3 +41,42 @@ ks_status ks_find_own_route(const ks_http *http, ks_conn *conn, ks_status found)
     return ks_route_find(conn->head.method, conn->target, http->engine == NULL, token->tenant, &conn->route,
                          &conn->error);
 }
+
+/* --- several workers ---------------------------------------------------------------------------------------------- */
+
+bool ks_is_one_of_several(const ks_http *http)
+{
+    return http->api->workers && http->api->workers->count > 1;
+}
+
+bool ks_is_leaving(const ks_http *http, ks_status fault)
+{
+    const int state = atomic_load_explicit(http->api->state, memory_order_relaxed);
+    const bool lost = state == KS_STATE_FAILED || fault == KS_DEVICE;
+    return http->engine && (state == KS_STATE_DRAINING || (lost && ks_is_one_of_several(http)));
+}
+
+int ks_find_worker(const ks_http *http, ks_conn *conn)
+{
+    int device;
+    const char *const query = strchr(conn->target, '?');
+    if (!http->api->hand_over.give || !ks_is_one_of_several(http) || !query) return -1;
+    ks_query_device(query + 1, &device);
+    if (device < 0 || ks_find_route(http, conn) != KS_OK || !ks_route_is_of_device(conn->route.id)) return -1;
+    const int row = ks_workers_find(http->api->workers, device);
+    const bool there = row >= 0 && ks_worker_is_up(&http->api->workers->row[row]);
+    return there && row != http->api->worker ? row : -1;
+}
+
+ks_status ks_check_worker(const ks_http *http, ks_conn *conn)
+{
+    if (conn->route.right == 0 || conn->route.id == KS_ROUTE_INFER || !ks_is_one_of_several(http)) return KS_OK;
+    if (conn->route.handler == KS_HANDLER_tensors)
+        return ks_fail(&conn->error, KS_UNSUPPORTED,
+                       "one of several workers (--devices) stores no tensors: name their files at start, by --tensors");
+    if (conn->route.handler == KS_HANDLER_models)
+        return ks_fail(
+            &conn->error, KS_UNSUPPORTED,
+            "one of several workers (--devices) loads no models: name their folder at start, by --model-repository");
+    return ks_fail(&conn->error, KS_UNSUPPORTED, "this would change one of several workers (--devices) alone");
+}

@@ -164,6 +164,9 @@ typedef struct ks_document {
     bool openmetrics, triton;                     /* not both */
     const struct ks_gpu_figures *gpu;             /* with triton; NULL: not known here */
     const struct ks_overlap_sums *overlap;        /* NULL: none is kept */
+    const struct ks_workers *workers;             /* of which this is one: NULL: it is alone */
+    int worker;                                   /* its row */
+    bool of_all;                                  /* with the families about all workers */
     int64_t device_used_bytes, device_free_bytes; /* of a GPU's memory; -1: not known */
 } ks_document;
 /* The whole text of /metrics, Prometheus 0.0.4 or OpenMetrics 1.0.0. Any thread; allocates. */

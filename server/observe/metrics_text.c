@@ -10,6 +10,7 @@
 #include "observe/overlap.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "observe/workers/workers.h"
 
 static uint64_t relaxed(const ks_cell *cell)
 {
@@ -30,6 +31,7 @@ typedef struct page {
     const ks_document *values;
     ks_engine_stats sum; /* of all shards */
     char device[16];     /* label of its families */
+    char of_worker[16];  /* the same, of a row of the table of workers */
     const char *label;   /* of the row under way, for each of its lines; NULL: none */
     int place;           /* of that label */
     int models;          /* with the unknown one, the last */
@@ -96,6 +98,45 @@ static void write_build(page *p)
 static void write_state(page *p)
 {
     ks_sheet_states(&p->sheet, ks_state_names, KS_STATES, (int)p->values->state);
+}
+
+/* --- workers --------------------------------------------------------------------------------------------------------
+ */
+
+/* The sheet keeps the address. */
+static void label_worker(page *p, const ks_worker_row *row)
+{
+    snprintf(p->of_worker, sizeof p->of_worker, "%d", row->device);
+    ks_sheet_label(&p->sheet, 0, "device", p->of_worker);
+}
+
+static int workers_of(const page *p)
+{
+    return p->values->of_all && p->values->workers ? p->values->workers->count : 0;
+}
+
+static void write_worker_up(page *p)
+{
+    for (int i = 0; i < workers_of(p); i++) {
+        label_worker(p, &p->values->workers->row[i]);
+        ks_sheet_sample(&p->sheet, ks_worker_is_up(&p->values->workers->row[i]));
+    }
+}
+
+static void write_worker_starts(page *p)
+{
+    for (int i = 0; i < workers_of(p); i++) {
+        label_worker(p, &p->values->workers->row[i]);
+        ks_sheet_sample(&p->sheet, atomic_load(&p->values->workers->row[i].starts));
+    }
+}
+
+static void write_worker_connections(page *p)
+{
+    for (int i = 0; i < workers_of(p); i++) {
+        label_worker(p, &p->values->workers->row[i]);
+        ks_sheet_sample(&p->sheet, (uint64_t)atomic_load(&p->values->workers->row[i].connections));
+    }
 }
 
 /* --- HTTP ------------------------------------------------------------------------------------------------------------
@@ -493,7 +534,9 @@ void ks_metrics_text(const ks_metrics *metrics, const ks_document *values, ks_te
               .values = values,
               .sum = engines_sum(values),
               .models = ks_model_count() + 1};
-    if (values->device.gpu)
+    if (values->workers)
+        snprintf(p.device, sizeof p.device, "%d", values->workers->row[values->worker].device);
+    else if (values->device.gpu)
         snprintf(p.device, sizeof p.device, "%d", values->device.index);
     else
         snprintf(p.device, sizeof p.device, "%s", values->device.backend ? values->device.backend : "cpu");

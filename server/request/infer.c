@@ -179,6 +179,7 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, const ks_
     codec_head.window = infers->regions ? ks_infer_hold_window : NULL;
     codec_head.tensor = infers->reader ? ks_infer_hold_tensor : NULL;
     infer->may_store = source->may_store;
+    infer->one_of_several = source->one_of_several;
     if (infers->reader) ks_infer_set_tenant(infer, source->tenant);
     ks_infer_set_fault(
         infer, ks_codec_begin(infer->codec, &codec_head, &infers->limits, ks_infer_place, infer, &infer->fault));

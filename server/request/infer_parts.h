@@ -39,6 +39,7 @@ struct ks_infer {
     bool codec_open;               /* codec wants its fini */
     ks_window windows[KS_WINDOWS]; /* of shared memory, held */
     bool may_store;
+    bool one_of_several;
     ks_tenant tenant;
     char tenant_name[KS_TENANT_NAME_MAX + 1];
     unsigned holds;                     /* bit i: held[i] is something */

@@ -60,6 +60,9 @@ static ks_status reserve(ks_infer *infer, int output)
     ks_store *store = infer->infers->store;
     const ks_put put = put_of(infer, output);
     char what[KS_NAMED_MAX + sizeof "tensor ''"];
+    if (infer->one_of_several)
+        return ks_fail(&infer->fault, KS_UNSUPPORTED,
+                       "one of several workers (--devices) stores no outputs: ask for them in the response");
     if (!infer->may_store)
         return ks_fail(&infer->fault, KS_FORBIDDEN,
                        "this token has no right 'tensors' (the token file's rights=): its outputs cannot stay here");

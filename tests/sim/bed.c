@@ -57,6 +57,7 @@ static void open_parts(void)
     ks_daemon *daemon = &bed.daemon;
     ks_error error;
     daemon->config = &config;
+    daemon->row = &daemon->alone;
     daemon->backend = sim_device_backend();
     daemon->backend->open(NULL, &daemon->device, &error);
     daemon->backend->info(daemon->device, &daemon->device_info);
@@ -87,7 +88,7 @@ static void open_parts(void)
         .scrub = sim_one_in(2),
         .wake_fd = -1,
         .join_rows = sim_one_in(2) ? 16 : 0};
-    atomic_store(&daemon->state, KS_STATE_WARMING);
+    atomic_store(&daemon->row->state, KS_STATE_WARMING);
     ks_daemon_fill_api(daemon);
 }
 
@@ -127,7 +128,7 @@ static left find_left(void)
     ks_engine_stats stats;
     ks_engine_read_stats(engine_now(), &stats);
     const left rows[] = {{"sockets are open", sim_sockets_open()},
-                         {"connections are counted", atomic_load(&bed.daemon.connections)},
+                         {"connections are counted", atomic_load(&bed.daemon.row->connections)},
                          {"requests are in flight", ks_metrics_in_flight_now(bed.daemon.metrics)},
                          {"jobs are in the queue", (int64_t)stats.queue_depth},
                          {"jobs run", (int64_t)stats.running},
@@ -160,7 +161,7 @@ static void check_tensors(void)
 static void drain(int64_t most_ns)
 {
     bed.stage = DRAIN;
-    atomic_store(&bed.daemon.state, sim_bed_failed() ? KS_STATE_FAILED : KS_STATE_DRAINING);
+    atomic_store(&bed.daemon.row->state, sim_bed_failed() ? KS_STATE_FAILED : KS_STATE_DRAINING);
     sim_event("drain", 0, 0);
     ks_shard_drain(bed.shard, sim_world_now_ns() + most_ns);
 }
@@ -173,7 +174,7 @@ void sim_bed_waits(void)
     if (sim.dies_ns != SIM_NEVER) sim.dies_ns += sim_world_now_ns();
     if (sim.drain_ns != SIM_NEVER) sim.drain_ns += sim_world_now_ns();
     sim_memory_fails(true);
-    atomic_compare_exchange_strong(&bed.daemon.state, &expected, KS_STATE_READY);
+    atomic_compare_exchange_strong(&bed.daemon.row->state, &expected, KS_STATE_READY);
     sim_event("serve", 0, 0);
     sim_clients_begin();
 }
@@ -224,7 +225,7 @@ bool sim_bed_serves(void)
 
 bool sim_bed_failed(void)
 {
-    return atomic_load(&bed.daemon.state) == KS_STATE_FAILED;
+    return atomic_load(&bed.daemon.row->state) == KS_STATE_FAILED;
 }
 
 bool sim_bed_drains(void)
@@ -234,7 +235,7 @@ bool sim_bed_drains(void)
 
 void sim_bed_accept(int fd)
 {
-    atomic_fetch_add(&bed.daemon.connections, 1);
+    atomic_fetch_add(&bed.daemon.row->connections, 1);
     const bool room = ks_shard_give(bed.shard, &(ks_arrival){.fd = fd, .loopback = true});
     sim_check(room, "no room in the shard's queue of connections", fd, 0);
 }

@@ -3,18 +3,10 @@
 #include "daemon/tensors/start.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "daemon/defaults.h"
-#include "daemon/supervise.h"
-
-/* What the supervisor says in the environment, if one has started this process. */
-static int64_t said(const char *variable, int64_t otherwise)
-{
-    const char *text = getenv(variable), *supervisor = getenv(KS_SUPERVISOR_PID);
-    return text && supervisor && atol(supervisor) == (long)getppid() ? strtoll(text, NULL, 10) : otherwise;
-}
+#include "daemon/workers/process.h"
 
 /* Automatic: half of the cores. Shards have the other half, and clients of this host, too. */
 static int hash_threads(const ks_config *config)
@@ -33,8 +25,8 @@ static ks_status open_store(ks_daemon *daemon, ks_error *error)
                                       .limit_bytes = (uint64_t)config->resident_bytes,
                                       .ttl_s = config->tensor_ttl / KS_S,
                                       .uploads_max = (int)config->tensor_uploads,
-                                      .generation = (uint64_t)said(KS_SUPERVISOR_STARTS, 1),
-                                      .record_fd = (int)said(KS_SUPERVISOR_RECORD, -1)};
+                                      .generation = (uint64_t)ks_process_said(KS_SUPERVISOR_STARTS, 1),
+                                      .record_fd = (int)ks_process_said(KS_SUPERVISOR_RECORD, -1)};
     if (options.record_fd >= 0) fcntl(options.record_fd, F_SETFD, FD_CLOEXEC);
     ks_status status = ks_store_open(&options, &daemon->store, error);
     if (status == KS_OK) status = ks_hashers_open(hash_threads(config), &daemon->hashers, error);

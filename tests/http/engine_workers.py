@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+"""--devices: a worker process for each device, here of the CPU. Connections are spread evenly, however few; a worker that is killed under
+load takes its own connections alone, and what it has not taken yet is another one's; one /metrics, readiness and status tell of all;
+what would be in one worker alone is refused; a worker that ends at start again and again ends the whole.
+
+engine_workers.py DAEMON
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from daemon import DEADLINE_S, Connection, Daemon, check, comes_to, daemon_path, metric, random_values, read_answer, request, row_request, seed, wrongs
+from fault_supervise import Client
+
+PATH = daemon_path()
+OPTIONS = ("--backend", "cpu", "--threads", "1", "--pinned-bytes", "64M")
+ASK, BODY = row_request(random_values(seed(), 64))
+CLIENTS = 6
+
+
+def children(pid):
+    with open("/proc/%d/task/%d/children" % (pid, pid)) as file:
+        return [int(child) for child in file.read().split()]
+
+
+def is_worker(pid):
+    """No child that has not become one yet, nor one of a sanitizer."""
+    with open("/proc/%d/cmdline" % pid, "rb") as file:
+        return b"--devices=" in file.read().split(b"\0")
+
+
+class Workers(Daemon):
+    """Two of the CPU."""
+
+    def __init__(self, *options, path=PATH, environment=None):
+        super().__init__(path, *OPTIONS, "--devices", "0,1", *options, environment=environment)
+        check(comes_to(self.states, ["ready", "ready"]) == ["ready", "ready"], "not both are ready", self.states())
+
+    def admin(self, target, data=None):
+        with contextlib.closing(Connection(type("Second", (), {"host": self.host, "port": self.admin_port}))) as connection:
+            return connection.ask(data or request("GET", target))
+
+    def states(self):
+        answer = self.admin("/readyz")
+        return [row["state"] for row in json.loads(answer.body)["devices"]] if answer else None
+
+    def pid_of(self, device):
+        return json.loads(self.admin("/status.json?device=%d" % device).body)["pid"]
+
+    def open_connections(self):
+        text = self.admin("/metrics").body.decode()
+        return [metric(text, "kernserve_worker_connections", device=device) for device in (0, 1)]
+
+
+def stop(pid):
+    """SIGSTOP, until it has reached every thread: a thread may take a connection until then."""
+    def all_stopped():
+        states = []
+        for task in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/stat" % (pid, task)) as file:
+                states.append(file.read().rsplit(")", 1)[1].split()[0])
+        return set(states) == {"T"}
+    os.kill(pid, signal.SIGSTOP)
+    check(comes_to(all_stopped, True), "it does not stop")
+
+
+def is_served(connection):
+    connection.sendall(ASK + BODY)
+    answer = read_answer(connection)
+    return answer is not None and answer[0] == 200 and answer[2] == BODY
+
+
+def spread(daemon):
+    """No worker has two connections more than the other, while they come and while they go."""
+    held = []
+    for count in range(1, 10):
+        held.append(daemon.dial())
+        check(is_served(held[-1]), "a connection is not served")
+        have = comes_to(lambda: sum(daemon.open_connections()), count) and daemon.open_connections()
+        check(sorted(have) == [count // 2, (count + 1) // 2], "uneven", have)
+    for connection in held[0:8:2]:  # four of one worker's five, none of the other's
+        connection.close()
+    comes_to(lambda: sorted(daemon.open_connections()), [1, 4])
+    check(sorted(daemon.open_connections()) == [1, 4], "they did not take turns", daemon.open_connections())
+    held = held[1:8:2] + held[8:] + [daemon.dial() for _ in range(5)]
+    check(all([is_served(connection) for connection in held[-5:]]), "a later connection is not served")
+    comes_to(lambda: daemon.open_connections(), [5, 5])
+    check(daemon.open_connections() == [5, 5], "uneven again", daemon.open_connections())
+    for connection in held:
+        connection.close()
+    comes_to(lambda: sum(daemon.open_connections()), 0)
+
+
+def documents(daemon):
+    """Of all workers, and of each."""
+    held = [daemon.dial() for _ in range(2)]
+    before = daemon.admin("/metrics").body.decode()
+    for connection, times in zip(held, (3, 5)):
+        for _ in range(times):
+            check(is_served(connection), "not served")
+    text = daemon.admin("/metrics").body.decode()
+    name = "kernserve_inference_requests_total"
+    grown = [metric(text, name, device=d) - metric(before, name, device=d) for d in (0, 1)]
+    check(sorted(grown) == [3, 5], "requests of each device", grown)
+    samples = [line for line in text.splitlines() if line and line[0] != "#"]
+    check(all(re.match(r'\w+\{(.*,)?device="[01]"', line) for line in samples), "samples without a device",
+          [line for line in samples if 'device="' not in line][:3])
+    check(all(line.count('device="') == 1 for line in samples), "samples with two")
+    heads = re.findall(r"^# HELP (\S+)", text, re.M)
+    check(len(heads) == len(set(heads)) > 50, "a family comes twice", [head for head in heads if heads.count(head) > 1][:3])
+    family = None
+    for line in text.splitlines():  # what belongs together stands together
+        family = line.split(" ")[2] if line.startswith("# ") else family
+        check(line.startswith("#") or line.startswith(family), "a sample of another family", family, line)
+    check(metric(text, "kernserve_worker_up") == 2 and metric(text, "kernserve_worker_starts_total") == 2, "up, starts")
+    late = comes_to(lambda: metric(daemon.metrics(), name) == metric(text, name), True)
+    check(late, "the data listener's metrics")
+    check(sorted(daemon.pid_of(d) for d in (0, 1)) == sorted(children(daemon.process.pid)), "pids in /status.json")
+    for target in ("/v2/plans", "/v2/trace", "/status", "/status.json"):
+        answers = [daemon.admin(target + query) for query in ("", "?device=0", "?device=1", "?device=2", "?device=x")]
+        of_all = 200 if target.startswith("/status") else 400
+        check([a.status for a in answers] == [of_all, 200, 200, 400, of_all], target, [(a.status, a.body[:80]) for a in answers])
+    rows = json.loads(daemon.admin("/status.json").body)["workers"]
+    check([(row["device"], row["state"], row["starts"]) for row in rows] == [(0, "ready", 1), (1, "ready", 1)], "/status.json", rows)
+    page = daemon.admin("/status").body.decode()
+    check(all('<a href="status?device=%d">%d</a></th><td>ready</td>' % (d, d) in page for d in (0, 1)), "/status", page)
+    old = request("GET", "/v2/plans?device=1").replace(b"HTTP/1.1", b"HTTP/1.0")
+    check(daemon.admin("", old).status == 200, "HTTP/1.0 goes there, too")
+    with Connection(daemon) as connection:  # there and back, on one connection
+        for device, model in ((0, "softmax"), (1, "reduce"), (0, "matmul"), (1, "softmax")):
+            answer = connection.ask(request("GET", "/v2/models/%s/stats?device=%d" % (model, device)))
+            check(answer and answer.status == 200 and json.loads(answer.body)["model_stats"][0]["name"] == model, "stats", device, answer)
+    with Connection(daemon) as connection:  # two requests at once: the second one goes along, unread
+        connection.send(request("GET", "/v2/models/stats?device=0") + request("GET", "/v2/models/stats?device=1") + ASK + BODY)
+        check([connection.answer().status for _ in range(3)] == [200] * 3, "pipelined")
+    for connection in held:
+        connection.close()
+
+
+def refused(daemon):
+    stored = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 2], "data": [1, 1]}],
+                         "outputs": [{"name": "OUTPUT0", "parameters": {"tensor": "kept"}}]}).encode()
+    rows = [request("PUT", "/v2/tensors/W?shape=1&datatype=FP32", [], bytes(4)), request("DELETE", "/v2/tensors/W"),
+            request("PUT", "/v2/models/m", [], b"{}"), request("POST", "/v2/repository/models/m/load", [], b"{}"),
+            request("POST", "/v2/logging", [], b"{}"), request("POST", "/v2/models/softmax/infer", [], stored)]
+    with Connection(daemon) as connection:
+        for row in rows:
+            answer = connection.ask(row)
+            check(answer and answer.status == 501 and b"--devices" in answer.body, "not refused", row[:60], answer)
+        check(connection.ask(request("GET", "/v2/tensors")).status == 200, "the list")
+
+
+def killed_under_load(daemon):
+    target, end = daemon, threading.Event()
+    clients = [Client(target, end) for _ in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    comes_to(daemon.open_connections, [CLIENTS / 2, CLIENTS / 2])
+    time.sleep(0.3)
+    other = daemon.pid_of(1)
+    before, begun = sum(client.good for client in clients), time.monotonic()
+    os.kill(daemon.pid_of(0), signal.SIGKILL)
+    check(comes_to(daemon.states, ["down", "ready"], 0.9) == ["down", "ready"], "readiness does not say which", daemon.states())
+    check(daemon.get("/readyz").status == 200, "not ready although one serves")
+    check(metric(daemon.admin("/metrics").body.decode(), "kernserve_worker_up") == 1, "kernserve_worker_up")
+    check(daemon.admin("/v2/plans?device=0").status == 503, "the plans of one that is down")
+    check(comes_to(daemon.states, ["ready", "ready"]) == ["ready", "ready"], "not started again")
+    ready_s = time.monotonic() - begun
+    rate = (sum(client.good for client in clients) - before) / ready_s
+    end.set()
+    for client in clients:
+        client.join()
+    wrong = sorted(sum((client.wrong for client in clients), []))
+    cut, gap = sum(client.cut for client in clients), max(client.longest for client in clients)
+    print("killed under load: %d cut, %d wrong, %.0f answers/s meanwhile, the longest gap %.3f s, both ready after %.2f s"
+          % (cut, len(wrong), rate, gap, ready_s))
+    check(cut == CLIENTS / 2 and not wrong, "more than its own connections", cut, wrong[:3])
+    check(gap < ready_s, "a client waited for the new start", gap, ready_s)
+    check(daemon.pid_of(1) == other, "the other one was started again, too")
+    check(daemon.says(r"a worker has ended and is started again.*worker=0 exit=137"), "the log")
+
+
+def not_taken(daemon):
+    """What is on its way to a worker that is stopped, and then killed, is served by the other one."""
+    pid = daemon.pid_of(0)
+    stop(pid)
+    held = [daemon.dial() for _ in range(6)]
+    for connection in held:
+        connection.sendall(ASK + BODY)
+    time.sleep(0.1)
+    os.kill(pid, signal.SIGKILL)
+    answers = [read_answer(connection) for connection in held]
+    check(all(answer and answer[0] == 200 and answer[2] == BODY for answer in answers), "lost on their way", answers)
+    for connection in held:
+        connection.close()
+    check(comes_to(daemon.states, ["ready", "ready"]) == ["ready", "ready"], "not started again")
+
+
+def stopped(daemon):
+    """A worker that is stopped gets no connections, and what was on its way to it is another one's; then it goes on."""
+    pid = daemon.pid_of(0)
+    held = [daemon.dial() for _ in range(2)]
+    check(all([is_served(connection) for connection in held]), "not served")
+    stop(pid)
+    late = [daemon.dial() for _ in range(4)]
+    for connection in late:
+        connection.sendall(ASK + BODY)
+    answers = [read_answer(connection) for connection in late]
+    check(all(answer and answer[0] == 200 and answer[2] == BODY for answer in answers), "it waits for one that is stopped", answers)
+    check(daemon.states() == ["stuck", "ready"], "readiness", daemon.states())
+    check(daemon.get("/readyz").status == 200, "not ready although one serves")
+    os.kill(pid, signal.SIGCONT)
+    check(comes_to(daemon.states, ["ready", "ready"]) == ["ready", "ready"], "it does not go on", daemon.states())
+    check(all([is_served(connection) for connection in held]), "its connections")
+    for connection in held + late:
+        connection.close()
+
+
+def ended(daemon):
+    pids = children(daemon.process.pid)
+    daemon.process.send_signal(signal.SIGHUP)
+    check(comes_to(lambda: daemon.said().count("configuration read again"), 2) == 2, "SIGHUP goes to both")
+    check(daemon.stop() == 0, "SIGTERM")
+    check(len(pids) == 2 and not any(os.path.exists("/proc/%d" % pid) for pid in pids), "workers are left", pids)
+    check(len(re.findall(r"msg=drained worker=[01]", daemon.said())) == 2, "both drain")
+
+
+def device_lost():
+    """A device that is lost takes one response of each connection, which ends it; no new connection gets a 503 (no black hole)."""
+    faulty = os.path.join(os.path.dirname(PATH), "tests", "kernserve_faulty")
+    if not os.access(faulty, os.X_OK):
+        print("no kernserve_faulty: no lost device")
+        return
+    with Daemon(faulty, *OPTIONS) as daemon:
+        launches = int(metric(daemon.metrics(), "kernserve_launches_total"))
+        daemon.stop()
+    asked = 60
+    with Workers(path=faulty, environment={"KS_FAULT": "launch:%d:sticky" % (launches + asked)}) as daemon:
+        with daemon.dial() as connection:
+            check(all([is_served(connection) for _ in range(asked - 1)]), "before the fault")
+            connection.sendall(ASK + BODY)
+            answer = read_answer(connection)
+            check(answer and answer[0] == 503 and answer[1].get("connection") == "close", "the fault", answer)
+            check(connection.recv(1) == b"", "the connection of a lost device goes on")
+        failed, answers, end = False, [], time.monotonic() + DEADLINE_S
+        while len(answers) < asked // 2 and time.monotonic() < end:  # until it is down, and some more
+            with daemon.dial() as connection:
+                connection.sendall(ASK + BODY)
+                answers.append((read_answer(connection) or (None,))[0])
+            words = daemon.states()
+            failed = failed or "failed" in words
+            if "down" in words:
+                break
+            time.sleep(0.05)
+        print("device lost: %d new connections until its worker had left" % len(answers))
+        check(failed, "readiness does not say that the device is lost")
+        check(answers and set(answers) == {200}, "a black hole", answers)
+        check(daemon.says(r"started again; the others serve on.* exit=70"), "the log", daemon.said())
+        check(comes_to(daemon.states, ["ready", "ready"]) == ["ready", "ready"], "not started again")
+        check(daemon.stop() == 0, "SIGTERM")
+
+
+def dies_at_start():
+    """Each one is killed as soon as it is there: three times, then the supervisor gives up."""
+    daemon = Daemon(PATH, *OPTIONS, "--devices", "0,1", must_start=False)
+    end, seen = time.monotonic() + 60, set()
+    while daemon.process.poll() is None and time.monotonic() < end:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for pid in children(daemon.process.pid):
+                if is_worker(pid):
+                    seen.add(pid)
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
+    check(daemon.wait(30) == 70, "the exit code", daemon.process.returncode)
+    check(daemon.says(r"ends before it is ready, again and again; giving up.* worker=[01] worker_exit=137 starts=3 exit=70"), daemon.said())
+    check(len(seen) <= 6, "more starts than that", len(seen))
+
+
+def wrong_options():
+    rows = (("0,0", 78, "0 is named twice"), ("x", 78, "'x' is no index"), ("0,", 78, "'' is no index"), ("99", 78, "no CPU worker 99"),
+            ("MIG-0a1b", 78, "MIG instance"), ("GPU-0a1b", 78, "no index"), ("0,1,", 78, "'' is no index"))
+    cases = [(["--backend", "cpu", "--devices", text], code, says) for text, code, says in rows]
+    cases += [(["--backend", "cpu", "--devices", "0", "--device", "1"], 78, "leave --device out"),
+              (["--backend", "cpu", "--devices", "0,1", "--connections-per-address", "4"], 78, "connections-per-address")]
+    cases += [(["--backend", "cpu", "--devices", "0,1", "--token-file", "/nowhere"], 66, "/nowhere")]
+    if not os.path.exists("/proc/driver/nvidia/gpus"):
+        cases += [(["--devices", "all"], 69, "has no GPU"), (["--devices", "0"], 69, "has no GPU")]
+    for options, code, says in cases:
+        for check_only in ((), ("--check-config",)):
+            run = subprocess.run([PATH, *options, *check_only, "--listen", "127.0.0.1:0", "--admin-listen", ""], capture_output=True, text=True,
+                                 timeout=60, check=False)
+            check(run.returncode == code and says in run.stderr, options, check_only, run.returncode, run.stderr)
+
+
+def main():
+    wrong_options()
+    dies_at_start()
+    device_lost()
+    with Workers() as daemon:
+        spread(daemon)
+        documents(daemon)
+        refused(daemon)
+        killed_under_load(daemon)
+        not_taken(daemon)
+        stopped(daemon)
+        ended(daemon)
+    return 1 if wrongs() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
