@@ -267,6 +267,25 @@ def device_lost():
         check(daemon.stop() == 0, "SIGTERM")
 
 
+def rate_limited(daemon):
+    """Five starts in a minute: the sixth waits, while the other worker serves; and a supervisor that is killed leaves no worker."""
+    for start in range(1, 6):
+        begun = time.monotonic()
+        os.kill(daemon.pid_of(0), signal.SIGKILL)
+        check(comes_to(lambda: daemon.states()[0], "down") == "down", "not down", daemon.states())
+        if start < 5:
+            check(comes_to(daemon.states, ["ready", "ready"]) == ["ready", "ready"], "start %d does not come" % (start + 1))
+            check(time.monotonic() - begun > 0.9, "started again at once", time.monotonic() - begun)
+    waits = [int(ms) for ms in re.findall(r"started again; the others serve on.* in_ms=(\d+)", daemon.said())]
+    check(len(waits) == 5 and max(waits[:4]) <= 1000 and 20000 < waits[4] <= 60000, "the pauses", waits)
+    with daemon.dial() as connection:
+        check(is_served(connection), "the other one does not serve")
+    pids = children(daemon.process.pid)
+    check(len(pids) == 1, "a worker too many", pids)
+    daemon.kill()
+    check(comes_to(lambda: os.path.exists("/proc/%d" % pids[0]), False) is False, "a worker is left")
+
+
 def dies_at_start():
     """Each one is killed as soon as it is there: three times, then the supervisor gives up."""
     daemon = Daemon(PATH, *OPTIONS, "--devices", "0,1", must_start=False)
@@ -311,6 +330,8 @@ def main():
         not_taken(daemon)
         stopped(daemon)
         ended(daemon)
+    with Workers() as daemon:
+        rate_limited(daemon)
     return 1 if wrongs() else 0
 
 
