@@ -11,13 +11,16 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 from daemon import DEADLINE_S, Connection, Daemon, check, comes_to, daemon_path, metric, random_values, read_answer, request, row_request, seed, wrongs
 from fault_supervise import Client
+from ports import free_ports
 
 PATH = daemon_path()
 OPTIONS = ("--backend", "cpu", "--threads", "1", "--pinned-bytes", "64M")
@@ -286,6 +289,32 @@ def rate_limited(daemon):
     check(comes_to(lambda: os.path.exists("/proc/%d" % pids[0]), False) is False, "a worker is left")
 
 
+class Passed(Workers):
+    """By sockets as systemd passes them: blocking, the second listener's first."""
+
+    def __init__(self):  # pylint: disable=super-init-not-called
+        sockets = [socket.create_server(("127.0.0.1", port)) for port in free_ports(2)]
+        script = 'exec 3<&%d 4<&%d; LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=admin:data exec "$@"' % tuple(s.fileno() for s in sockets)
+        self.host, self.path, self.log = "127.0.0.1", PATH, tempfile.TemporaryFile()
+        self.admin_port, self.port = (s.getsockname()[1] for s in sockets)
+        self.process = subprocess.Popen(["sh", "-c", script, "sh", PATH, *OPTIONS, "--devices", "0,1"], stdout=subprocess.DEVNULL,
+                                        stderr=self.log, pass_fds=[s.fileno() for s in sockets])
+        for s in sockets:
+            s.close()
+
+
+def passed_sockets():
+    with Passed() as daemon:
+        check(comes_to(daemon.states, ["ready", "ready"]) == ["ready", "ready"], "not ready by passed sockets", daemon.said())
+        held = [daemon.dial() for _ in range(2)]
+        check(all([is_served(connection) for connection in held]), "not served by passed sockets")
+        check(daemon.open_connections() == [1, 1], "uneven by passed sockets")
+        check(daemon.admin("/v2/plans?device=1").status == 200, "handed over by passed sockets")
+        for connection in held:
+            connection.close()
+        check(daemon.stop() == 0, "SIGTERM, passed sockets")
+
+
 def dies_at_start():
     """Each one is killed as soon as it is there: three times, then the supervisor gives up."""
     daemon = Daemon(PATH, *OPTIONS, "--devices", "0,1", must_start=False)
@@ -322,6 +351,7 @@ def main():
     wrong_options()
     dies_at_start()
     device_lost()
+    passed_sockets()
     with Workers() as daemon:
         spread(daemon)
         documents(daemon)

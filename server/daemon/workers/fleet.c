@@ -6,6 +6,7 @@
 #include "daemon/workers/fleet.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -461,8 +462,10 @@ static bool open_loop(fleet *self)
     if (epoll_ctl(self->epoll, EPOLL_CTL_ADD, self->signal_fd, &event) != 0) return false;
     for (int i = 0; i < self->sockets->count; i++) {
         if (!is_admin(self, (uint32_t)i)) self->data_listener = (uint32_t)i;
+        const int fd = self->sockets->fds[i];
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); /* one that systemd has made may not be */
         event = (struct epoll_event){.events = 0, .data.u32 = (uint32_t)i};
-        if (epoll_ctl(self->epoll, EPOLL_CTL_ADD, self->sockets->fds[i], &event) != 0) return false;
+        if (epoll_ctl(self->epoll, EPOLL_CTL_ADD, fd, &event) != 0) return false;
     }
     return true;
 }
