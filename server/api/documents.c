@@ -1,5 +1,6 @@
 #include "api/documents.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "api/metadata.h"
@@ -58,8 +59,59 @@ static int write_model_ready(ks_api_view *view, const ks_model *model, ks_text *
     return ready ? 200 : 503;
 }
 
-static void write_stats(const ks_api_view *view, const ks_document_request *request, ks_text *out)
+/* Of several workers a model's statistics go by its label: each worker has loaded it, maybe in another order. */
+typedef struct stats_row {
+    char label[KS_MODEL_LABEL_MAX];
+    ks_model_stats stats;
+} stats_row;
+
+void ks_document_own_stats(const ks_api_view *view, ks_text *out)
 {
+    for (int i = 0; i < ks_model_count(); i++) {
+        stats_row row = {.label = ""};
+        snprintf(row.label, sizeof row.label, "%s", ks_model_at(i)->label);
+        ks_metrics_stats(view->metrics, ks_model_at(i)->index, &row.stats);
+        ks_text_add(out, (const char *)&row, sizeof row);
+    }
+}
+
+static void add_stats(ks_model_stats *to, const ks_model_stats *more)
+{
+    if (more->last_inference_ms > to->last_inference_ms) to->last_inference_ms = more->last_inference_ms;
+    to->inference_count += more->inference_count;
+    to->execution_count += more->execution_count;
+    to->success_count += more->success_count;
+    to->success_ns += more->success_ns;
+    to->fail_count += more->fail_count;
+    to->fail_ns += more->fail_ns;
+    to->queue_ns += more->queue_ns;
+    to->compute_input_ns += more->compute_input_ns;
+    to->compute_infer_ns += more->compute_infer_ns;
+    to->compute_output_ns += more->compute_output_ns;
+}
+
+/* What the other workers that are up have counted. They are asked for new figures; a shard waits a moment at most. */
+static void add_other_stats(ks_api_view *view, const ks_model *const *models, ks_model_stats *stats, int count)
+{
+    static const int64_t wait_ns = 10000000;
+    ks_workers_refresh(view->workers, view->worker, wait_ns);
+    for (int w = 0; w < view->workers->count; w++) {
+        ks_text text;
+        stats_row row;
+        ks_text_init(&text, KS_WORKER_TEXT_MAX);
+        const bool there = w != view->worker && ks_worker_read(view->workers, w, KS_WORKER_STATS, &text);
+        for (size_t at = 0; there && at + sizeof row <= text.length; at += sizeof row) {
+            memcpy(&row, text.bytes + at, sizeof row);
+            for (int i = 0; i < count; i++)
+                if (strcmp(models[i]->label, row.label) == 0) add_stats(&stats[i], &row.stats);
+        }
+        ks_text_fini(&text);
+    }
+}
+
+static void write_stats(ks_api_view *view, const ks_document_request *request, ks_text *out)
+{
+    int device;
     const ks_model *models[KS_MODELS_MAX];
     ks_model_stats stats[KS_MODELS_MAX];
     const ks_model *only = request->route->model;
@@ -72,6 +124,8 @@ static void write_stats(const ks_api_view *view, const ks_document_request *requ
         ks_metrics_stats(view->metrics, model->index, &stats[count]);
         count++;
     }
+    ks_query_device(request->route->query, &device);
+    if (view->workers && device < 0) add_other_stats(view, models, stats, count);
     ks_document_stats(out, models, stats, count, request->listing.tenant);
 }
 
@@ -173,7 +227,8 @@ static void merge_metrics(ks_api_view *view, bool may_wait, const ks_text *own, 
     if (may_wait) ks_workers_refresh(view->workers, view->worker, wait_ns);
     for (int i = 0; i < count; i++) {
         ks_text_init(&texts[i], KS_WORKER_TEXT_MAX);
-        const bool mine = i == view->worker, there = mine || ks_worker_read(view->workers, i, &texts[i]);
+        const bool mine = i == view->worker,
+                   there = mine || ks_worker_read(view->workers, i, KS_WORKER_METRICS, &texts[i]);
         const ks_text *text = mine ? own : &texts[i];
         parts[i] = (ks_merge_part){text->bytes, there ? text->length : 0, view->workers->row[i].device};
     }
@@ -294,8 +349,8 @@ static ks_status check_device(const ks_api_view *view, const ks_route *route, co
     *query = route->query;
     if (!workers || !ks_route_is_of_device(route->id)) return KS_OK;
     *query = ks_query_device(route->query, &device);
-    if (device < 0 && (workers->count == 1 || route->id == KS_ROUTE_STATUS || route->id == KS_ROUTE_STATUS_PAGE))
-        return KS_OK; /* of several the status has them all */
+    const bool of_one = route->id == KS_ROUTE_PLANS || route->id == KS_ROUTE_TIMELINE;
+    if (device < 0 && (workers->count == 1 || !of_one)) return KS_OK; /* status and statistics are of all */
     if (device < 0)
         return ks_fail(error, KS_PARAMETER, "this is about one of %d workers: ask for its device first, as ?device=%d",
                        workers->count, workers->row[0].device);

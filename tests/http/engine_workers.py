@@ -140,6 +140,13 @@ def documents(daemon):
         for device, model in ((0, "softmax"), (1, "reduce"), (0, "matmul"), (1, "softmax")):
             answer = connection.ask(request("GET", "/v2/models/%s/stats?device=%d" % (model, device)))
             check(answer and answer.status == 200 and json.loads(answer.body)["model_stats"][0]["name"] == model, "stats", device, answer)
+    def counted(query):
+        rows = json.loads(daemon.get("/v2/models/reduce/stats" + query).body)["model_stats"]
+        return rows[0]["inference_count"], rows[0]["inference_stats"]["success"]["count"]
+    each = [counted("?device=%d" % device) for device in (0, 1)]
+    check(all(each) and counted("") == tuple(map(sum, zip(*each))), "statistics of all", each, counted(""))
+    everything = json.loads(daemon.get("/v2/models/stats").body)["model_stats"]
+    check([row["inference_count"] for row in everything if row["name"] == "reduce"] == [counted("")[0]], "statistics of all models")
     with Connection(daemon) as connection:  # two requests at once: the second one goes along, unread
         connection.send(request("GET", "/v2/models/stats?device=0") + request("GET", "/v2/models/stats?device=1") + ASK + BODY)
         check([connection.answer().status for _ in range(3)] == [200] * 3, "pipelined")

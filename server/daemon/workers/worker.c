@@ -95,8 +95,12 @@ static void publish(ks_daemon *daemon, ks_nvml *nvml)
     ks_text text;
     ks_text_init(&text, KS_WORKER_TEXT_MAX);
     ks_document_own_metrics(&daemon->api, nvml, &text);
-    if (!text.broken) ks_worker_publish(daemon->workers, daemon->worker, text.bytes, text.length);
+    if (!text.broken) ks_worker_publish(daemon->workers, daemon->worker, KS_WORKER_METRICS, text.bytes, text.length);
+    text.length = 0;
+    ks_document_own_stats(&daemon->api, &text);
+    if (!text.broken) ks_worker_publish(daemon->workers, daemon->worker, KS_WORKER_STATS, text.bytes, text.length);
     ks_text_fini(&text);
+    ks_worker_published(daemon->row);
 }
 
 static void *publish_all(void *argument)

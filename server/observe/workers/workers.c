@@ -30,7 +30,8 @@ ks_workers *ks_workers_open(int count, int *fd)
 {
     const size_t rows = sizeof(ks_workers) + (size_t)count * sizeof(ks_worker_row);
     const size_t texts = (rows + TEXT_ALIGNMENT - 1) / TEXT_ALIGNMENT * TEXT_ALIGNMENT;
-    const size_t bytes = texts + (size_t)count * KS_WORKER_TEXT_MAX; /* pages that no text has touched cost nothing */
+    const size_t each = (size_t)KS_WORKER_TEXTS * KS_WORKER_TEXT_MAX,
+                 bytes = texts + (size_t)count * each; /* pages that no text has touched cost nothing */
     ks_workers *workers = NULL;
     *fd = memfd_create("kernserve-workers", MFD_CLOEXEC);
     if (*fd >= 0 && ftruncate(*fd, (off_t)bytes) == 0) workers = map(*fd, bytes);
@@ -42,7 +43,8 @@ ks_workers *ks_workers_open(int count, int *fd)
     workers->count = count;
     for (int i = 0; i < count; i++) {
         atomic_init(&workers->row[i].exit_code, -1);
-        workers->row[i].text_at = texts + (size_t)i * KS_WORKER_TEXT_MAX;
+        for (int t = 0; t < KS_WORKER_TEXTS; t++)
+            workers->row[i].text[t].at = texts + (size_t)i * each + (size_t)t * KS_WORKER_TEXT_MAX;
     }
     return workers;
 }
@@ -100,15 +102,20 @@ static void wake(const _Atomic uint32_t *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-void ks_worker_publish(ks_workers *workers, int index, const char *text, size_t bytes)
+void ks_worker_publish(ks_workers *workers, int index, ks_worker_text which, const char *text, size_t bytes)
 {
     ks_worker_row *row = &workers->row[index];
     if (bytes > KS_WORKER_TEXT_MAX) bytes = 0;
-    const uint64_t sequence = atomic_load(&row->sequence) | 1; /* odd: also where one that was killed left it so */
-    (void)atomic_exchange(&row->sequence, sequence);           /* no byte is written before it */
-    memcpy((char *)workers + row->text_at, text, bytes);
-    atomic_store(&row->text_bytes, bytes);
-    atomic_store(&row->sequence, sequence + 1);
+    const uint64_t sequence =
+        atomic_load(&row->text[which].sequence) | 1;             /* odd: also where one that was killed left it so */
+    (void)atomic_exchange(&row->text[which].sequence, sequence); /* no byte is written before it */
+    memcpy((char *)workers + row->text[which].at, text, bytes);
+    atomic_store(&row->text[which].bytes, bytes);
+    atomic_store(&row->text[which].sequence, sequence + 1);
+}
+
+void ks_worker_published(ks_worker_row *row)
+{
     atomic_fetch_add(&row->made, 1);
     wake(&row->made);
 }
@@ -141,18 +148,18 @@ void ks_workers_refresh(ks_workers *workers, int self, int64_t timeout_ns)
     }
 }
 
-bool ks_worker_read(ks_workers *workers, int index, ks_text *out)
+bool ks_worker_read(ks_workers *workers, int index, ks_worker_text which, ks_text *out)
 {
     ks_worker_row *row = &workers->row[index];
     if (!ks_worker_is_up(row)) return false;
     for (int i = 0; i < READS; i++) {
-        const uint64_t sequence = atomic_load(&row->sequence);
-        const size_t bytes = atomic_load(&row->text_bytes);
+        const uint64_t sequence = atomic_load(&row->text[which].sequence);
+        const size_t bytes = atomic_load(&row->text[which].bytes);
         if (sequence & 1 || bytes == 0 || bytes > KS_WORKER_TEXT_MAX) continue;
         char *room = ks_text_room(out, bytes);
         if (!room) return false;
-        memcpy(room, (const char *)workers + row->text_at, bytes);
-        if (atomic_fetch_add(&row->sequence, 0) != sequence) continue; /* no byte is read behind it */
+        memcpy(room, (const char *)workers + row->text[which].at, bytes);
+        if (atomic_fetch_add(&row->text[which].sequence, 0) != sequence) continue; /* no byte is read behind it */
         out->length += bytes;
         return true;
     }

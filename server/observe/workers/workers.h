@@ -1,5 +1,5 @@
 /* The table of workers (--devices): memory that the supervisor and all its workers map, a row for each worker. A row has what
- * the supervisor says of its worker, what the worker says of itself, and the worker's metrics as text, so that one worker
+ * the supervisor says of its worker, what the worker says of itself, and the worker's metrics and statistics as texts, so that one worker
  * answers for all of them without asking another one, which may be dead or stopped.
  *
  * Interface  supervisor: open, close, end. Worker: join, leave, publish. Documents: is_up, state, read.
@@ -17,6 +17,9 @@
 
 #define KS_WORKER_STUCK_NS 2000000000LL
 enum { KS_WORKERS_MAX = 16, KS_WORKER_TEXT_MAX = 4 << 20, KS_WORKER_UUID_MAX = 64 };
+
+/* What it publishes: bytes that documents know. */
+typedef enum ks_worker_text { KS_WORKER_METRICS, KS_WORKER_STATS, KS_WORKER_TEXTS } ks_worker_text;
 
 /* As NVML counts its recovery actions; what a restart of the process heals or needs not heal is KS_RECOVERY_NONE. */
 typedef enum ks_recovery {
@@ -48,9 +51,11 @@ typedef struct ks_worker_row {
     _Atomic bool admits;     /* of the second one */
     /* futexes: documents that want a new text; texts made */
     _Atomic uint32_t wanted, made;
-    _Atomic uint64_t sequence; /* of the text; odd: it is being written */
-    _Atomic size_t text_bytes;
-    size_t text_at; /* from the table's begin; 0: there is none */
+    struct {
+        _Atomic uint64_t sequence; /* odd: it is being written */
+        _Atomic size_t bytes;
+        size_t at; /* from the table's begin */
+    } text[KS_WORKER_TEXTS];
 } ks_worker_row;
 
 typedef struct ks_workers {
@@ -77,13 +82,14 @@ bool ks_worker_is_up(const ks_worker_row *row);
 bool ks_worker_is_stuck(const ks_worker_row *row, int64_t now_ns);
 /* down, stuck, or the word of its state. Static text. states: those of ks_state. */
 const char *ks_worker_word(const ks_worker_row *row, const char *const *states);
-/* The text that /metrics gets of it. The worker's publisher alone. */
-void ks_worker_publish(ks_workers *workers, int index, const char *text, size_t bytes);
+/* The worker's publisher alone: each text, then ks_worker_published, which wakes who waits for them. */
+void ks_worker_publish(ks_workers *workers, int index, ks_worker_text which, const char *text, size_t bytes);
+void ks_worker_published(ks_worker_row *row);
 /* Waits at most timeout_ns until a document wants a text, or (stop) the worker ends. */
 void ks_worker_wait_wanted(ks_worker_row *row, uint32_t seen, int64_t timeout_ns);
 void ks_worker_want(ks_worker_row *row); /* wakes its publisher */
 /* Asks all the others that are up for new texts, and waits at most timeout_ns in all for them. */
 void ks_workers_refresh(ks_workers *workers, int self, int64_t timeout_ns);
 /* Appends the newest text. false: it is down, has none, or does not stop writing. */
-bool ks_worker_read(ks_workers *workers, int index, ks_text *out);
+bool ks_worker_read(ks_workers *workers, int index, ks_worker_text which, ks_text *out);
 #endif

@@ -94,7 +94,7 @@ static bool reads(int index, const char *expected)
 {
     ks_text out;
     ks_text_init(&out, KS_WORKER_TEXT_MAX);
-    const bool there = ks_worker_read(workers, index, &out);
+    const bool there = ks_worker_read(workers, index, KS_WORKER_METRICS, &out);
     const bool equal = there && out.length == strlen(expected) && memcmp(out.bytes, expected, out.length) == 0;
     ks_text_fini(&out);
     return equal;
@@ -104,17 +104,17 @@ static void a_text_is_there_while_its_worker_is(void **state)
 {
     (void)state;
     assert_false(reads(1, ""));
-    ks_worker_publish(workers, 1, "first", 5);
+    ks_worker_publish(workers, 1, KS_WORKER_METRICS, "first", 5);
     assert_false(reads(1, "first"));
     atomic_store(&workers->row[1].pid, 1);
     assert_true(reads(1, "first"));
-    ks_worker_publish(workers, 1, "2nd", 3);
+    ks_worker_publish(workers, 1, KS_WORKER_METRICS, "2nd", 3);
     assert_true(reads(1, "2nd"));
-    atomic_fetch_add(&workers->row[1].sequence, 1); /* killed amid its writing */
+    atomic_fetch_add(&workers->row[1].text[KS_WORKER_METRICS].sequence, 1); /* killed amid its writing */
     assert_false(reads(1, "2nd"));
-    ks_worker_publish(workers, 1, "again", 5);
+    ks_worker_publish(workers, 1, KS_WORKER_METRICS, "again", 5);
     assert_true(reads(1, "again"));
-    assert_int_equal(atomic_load(&workers->row[1].sequence) % 2, 0);
+    assert_int_equal(atomic_load(&workers->row[1].text[KS_WORKER_METRICS].sequence) % 2, 0);
 }
 
 static void one_without_a_turn_is_stuck(void **state)
@@ -141,7 +141,8 @@ static _Noreturn void publish(void)
     for (unsigned i = 0;; i++) {
         const uint32_t seen = atomic_load(&workers->row[1].wanted);
         memset(text, 'a' + (int)(i % 26), sizeof text);
-        ks_worker_publish(workers, 1, text, 1 + i * 37 % sizeof text);
+        ks_worker_publish(workers, 1, KS_WORKER_STATS, text, 1 + i * 37 % sizeof text);
+        ks_worker_published(&workers->row[1]);
         ks_worker_wait_wanted(&workers->row[1], seen, 1000000000);
     }
 }
@@ -161,7 +162,7 @@ static void a_text_that_is_asked_for_is_new(void **state)
         const uint32_t made = atomic_load(&workers->row[1].made);
         ks_workers_refresh(workers, 0, 10000000000);
         assert_true(atomic_load(&workers->row[1].made) != made);
-        if (ks_worker_read(workers, 1, &out))
+        if (ks_worker_read(workers, 1, KS_WORKER_STATS, &out))
             for (size_t at = 1; at < out.length; at++) assert_int_equal(out.bytes[at], out.bytes[0]);
         ks_text_fini(&out);
     }
