@@ -31,8 +31,8 @@ enum CUtensorMapFloatOOBfill { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE };
 
 struct alignas(64) CUtensorMap {
     const unsigned char *base;
-    cuuint64_t dims[3], strides[2]; /* strides: bytes */
-    cuuint32_t box[3];
+    cuuint64_t dims[4], strides[3]; /* strides: bytes */
+    cuuint32_t box[4];
     int element_bytes;
     CUtensorMapDataType type;
     CUtensorMapSwizzle swizzle;

@@ -27,6 +27,26 @@ static inline void mm_barrier_join()
     emulate_meet(NUMBER, THREADS, false);
 }
 
+static inline void mm_barrier_sync_at(int number, int threads)
+{
+    emulate_meet(number, threads, true);
+}
+static inline void mm_barrier_join_at(int number, int threads)
+{
+    emulate_meet(number, threads, false);
+}
+template <int NUMBER, int THREADS>
+static inline bool mm_barrier_any(bool mine)
+{
+    static thread_local bool any; /* a CTA's threads are fibers of one thread */
+    emulate_meet(NUMBER, THREADS, true);
+    any = false;
+    emulate_meet(NUMBER, THREADS, true);
+    any = any || mine;
+    emulate_meet(NUMBER, THREADS, true);
+    return any;
+}
+
 /* --- copies past the registers --------------------------------------------------------------------------------------- */
 
 static inline void mm_copy_async(unsigned to, const void *from, bool inside)
@@ -198,7 +218,15 @@ static inline void mm_map_prefetch(const CUtensorMap *)
 static inline void mm_tma_load(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y, int z,
                                unsigned peers)
 {
-    emulate_tma_load(to, map, barrier, x, y, z, peers);
+    emulate_tma_load(to, map, barrier, {x, y, z, 0}, peers);
+}
+typedef emulate_corner mm_corner;
+static inline void mm_tma_load_4(unsigned to, const CUtensorMap *map, unsigned barrier, mm_corner from)
+{
+    emulate_tma_load(to, map, barrier, from, 0);
+}
+static inline void mm_shared_publish()
+{
 }
 static inline void mm_send(unsigned to, unsigned barrier, const float *four)
 {
@@ -237,6 +265,21 @@ template <typename T, int N, bool A_K, bool B_K>
 static inline void mm_wgmma(float (&d)[N / 2], uint64_t da, uint64_t db)
 {
     emulate_wgmma(emulate_type_of<T>, d, N, {da, A_K}, NULL, {db, B_K});
+}
+template <int COUNT>
+static inline void mm_wgmma_settle(float (&)[COUNT])
+{
+}
+template <typename T, int N>
+static inline void mm_wgmma_first(float (&d)[N / 2], uint64_t da, uint64_t db)
+{
+    for (float &sum : d) sum = 0;
+    emulate_wgmma(emulate_type_of<T>, d, N, {da, true}, NULL, {db, true});
+}
+template <typename T, int N>
+static inline void mm_wgmma_fed_across(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t db)
+{
+    emulate_wgmma(emulate_type_of<T>, d, N, {}, a, {db, false});
 }
 template <int N>
 static inline void mm_wgmma_tf32(float (&d)[N / 2], uint64_t da, uint64_t db)

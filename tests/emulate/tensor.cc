@@ -207,41 +207,43 @@ static uint32_t round_tf32(uint32_t word)
     return (word + 0xFFF + (word >> 13 & 1)) & 0xFFFFE000u;
 }
 
-static void copy_box(uint32_t to, const CUtensorMap &map, int64_t x, int64_t y, int64_t z)
+static void copy_box(uint32_t to, const CUtensorMap &map, emulate_corner from)
 {
-    const int64_t size = map.element_bytes,
-                  dims[3] = {(int64_t)map.dims[0], (int64_t)map.dims[1], (int64_t)map.dims[2]};
-    for (int64_t k = 0; k < map.box[2]; k++)
-        for (int64_t j = 0; j < map.box[1]; j++)
-            for (int64_t i = 0; i < map.box[0]; i++, to += (uint32_t)size) {
-                unsigned char *at = emulate_at(emulate_swizzled(to, map.swizzle));
-                const bool inside =
-                    x + i >= 0 && x + i < dims[0] && y + j >= 0 && y + j < dims[1] && z + k >= 0 && z + k < dims[2];
-                memset(at, 0, (size_t)size);
-                if (!inside) continue;
-                memcpy(at,
-                       map.base + (z + k) * (int64_t)map.strides[1] + (y + j) * (int64_t)map.strides[0] +
-                           (x + i) * size,
-                       (size_t)size);
-                if (map.type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32) {
-                    uint32_t word;
-                    memcpy(&word, at, sizeof word);
-                    word = round_tf32(word);
-                    memcpy(at, &word, sizeof word);
-                }
-            }
+    const int64_t size = map.element_bytes;
+    const int first[4] = {from.x, from.y, from.z, from.w};
+    const uint32_t count = map.box[0] * map.box[1] * map.box[2] * map.box[3];
+    for (uint32_t n = 0; n < count; n++, to += (uint32_t)size) {
+        unsigned char *at = emulate_at(emulate_swizzled(to, map.swizzle));
+        const unsigned char *source = map.base;
+        uint32_t left = n;
+        bool inside = true;
+        for (int axis = 0; axis < 4; left /= map.box[axis++]) {
+            const int64_t place = (int64_t)first[axis] + left % map.box[axis];
+            inside = inside && place >= 0 && place < (int64_t)map.dims[axis];
+            source += place * (axis ? (int64_t)map.strides[axis - 1] : size);
+        }
+        memset(at, 0, (size_t)size);
+        if (!inside) continue;
+        memcpy(at, source, (size_t)size);
+        if (map.type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32) {
+            uint32_t word;
+            memcpy(&word, at, sizeof word);
+            word = round_tf32(word);
+            memcpy(at, &word, sizeof word);
+        }
+    }
 }
 
-void emulate_tma_load(uint32_t to, const CUtensorMap *map, uint32_t mbarrier, int x, int y, int z, uint32_t peers)
+void emulate_tma_load(uint32_t to, const CUtensorMap *map, uint32_t mbarrier, emulate_corner from, uint32_t peers)
 {
-    const uint32_t bytes = map->box[0] * map->box[1] * map->box[2] * (uint32_t)map->element_bytes;
+    const uint32_t bytes = map->box[0] * map->box[1] * map->box[2] * map->box[3] * (uint32_t)map->element_bytes;
     if (to % 128) emulate_fault("a bulk copy to where no 128 bytes begin");
     const CUtensorMap copied = *map;
     if (!peers) peers = 1u << emulate_rank();
     for (uint32_t rank = 0; rank < 16; rank++) {
         if (!(peers >> rank & 1)) continue;
         emulate_later(rank, [=] {
-            copy_box(emulate_peer_address(to, rank), copied, x, y, z);
+            copy_box(emulate_peer_address(to, rank), copied, from);
             emulate_mbarrier_bytes(emulate_peer_address(mbarrier, rank), (int)bytes);
         });
     }
@@ -263,14 +265,14 @@ static CUresult encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t ra
 {
     static const uint32_t most[] = {1 << 20, 32, 64, 128}; /* bytes of a row that is swizzled */
     const bool narrow = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 || type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    *map = {(const unsigned char *)base, {}, {}, {}, narrow ? 2 : 4, type, swizzle};
-    if (rank != 3 || (uintptr_t)base % 16) return CUDA_ERROR_INVALID_VALUE;
-    for (int i = 0; i < 3; i++) {
+    *map = {(const unsigned char *)base, {1, 1, 1, 1}, {}, {1, 1, 1, 1}, narrow ? 2 : 4, type, swizzle};
+    if (rank < 3 || rank > 4 || (uintptr_t)base % 16) return CUDA_ERROR_INVALID_VALUE;
+    for (cuuint32_t i = 0; i < rank; i++) {
         map->dims[i] = dims[i];
         map->box[i] = box[i];
         if (!dims[i] || dims[i] > UINT32_MAX || !box[i] || box[i] > 256 || steps[i] != 1)
             return CUDA_ERROR_INVALID_VALUE;
-        if (i == 2) break;
+        if (i + 1 == rank) break;
         map->strides[i] = strides[i];
         if (strides[i] % 16 || strides[i] >> 40) return CUDA_ERROR_INVALID_VALUE;
     }

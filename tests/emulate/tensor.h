@@ -21,8 +21,11 @@ struct emulate_operand {
 };
 void emulate_wgmma(emulate_type type, float *d, int n, emulate_operand a, const uint32_t *fed, emulate_operand b);
 
-/* Of a map, from x, y, z on, to a place of each peer in the mask; 0: of this CTA. */
-void emulate_tma_load(uint32_t to, const CUtensorMap *map, uint32_t mbarrier, int x, int y, int z, uint32_t peers);
+/* Of a map, from x, y, z, w on, to a place of each peer in the mask; 0: of this CTA. */
+struct emulate_corner {
+    int x, y, z, w;
+};
+void emulate_tma_load(uint32_t to, const CUtensorMap *map, uint32_t mbarrier, emulate_corner from, uint32_t peers);
 /* 16 bytes to a peer. */
 void emulate_send(uint32_t to, uint32_t mbarrier, const float *four);
 

@@ -467,8 +467,8 @@ static void each_kernel(void **state)
     static const struct {
         int64_t heads, kv_heads, queries, keys, depth;
         int causal;
-    } table[] = {{4, 2, 1, 300, 64, 0},   {2, 2, 70, 130, 64, 2}, {2, 1, 40, 65, 128, 1},
-                 {1, 1, 130, 200, 40, 2}, {8, 1, 3, 200, 256, 2}, {1, 1, 100, 70, 256, 0}};
+    } table[] = {{4, 2, 1, 300, 64, 0},  {2, 2, 70, 130, 64, 2},  {2, 1, 40, 65, 128, 1}, {1, 1, 130, 200, 40, 2},
+                 {8, 1, 3, 200, 256, 2}, {1, 1, 100, 70, 256, 0}, {2, 1, 30, 130, 64, 2}, {1, 1, 70, 65, 127, 1}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++)
         for (int d = 0; d < DTYPES; d++) {
             ks_spec spec = spec_of(dtypes[d], (const int64_t[]){1, table[n].heads, table[n].queries, table[n].depth},
@@ -477,6 +477,31 @@ static void each_kernel(void **state)
             spec.params[KS_ATTENTION_LSE].i = 1;
             try_spec(&spec, VALUES_NORMAL, 40);
         }
+}
+
+/* Tiles of rows that heads share, blocks of keys that all, some or none of their rows take. */
+static void several_tiles_and_blocks(void **state)
+{
+    (void)state;
+    static const int depths[] = {64, 64, 128, 128, 40, 80, 256, 200, 33};
+    static const values_kind kinds[] = {VALUES_NORMAL, VALUES_NORMAL, VALUES_NAN, VALUES_INFINITE};
+    const int cases = (values_cases(100) + 24) / 25;
+    for (int i = 0; i < cases; i++) {
+        const int64_t depth = depths[values_below(9)], group = 1 + values_below(3), batches = 1 + values_below(2);
+        const int64_t query[] = {batches, group, 65 + values_below(140) / group, depth};
+        ks_spec spec = spec_of(dtypes[1 + values_below(2)], query, 1, 1 + values_below(400),
+                               values_below(3) ? depth : depths[values_below(9)]);
+        spec.params[KS_ATTENTION_CAUSAL].i = values_below(3);
+        if (spec.params[KS_ATTENTION_CAUSAL].i && values_below(3) == 0)
+            spec.params[KS_ATTENTION_WINDOW].i = 1 + values_below((int)spec.in[1].dims[2]);
+        if (values_below(5) == 0) spec.params[KS_ATTENTION_SOFTCAP].d = 2;
+        if (values_below(5) == 0) spec.params[KS_ATTENTION_SCALE].d = values_normal() / 8;
+        spec.params[KS_ATTENTION_LSE].i = values_below(2);
+        if (values_below(4) == 0) draw_mask(&spec, batches, group, query[2], spec.in[1].dims[2]);
+        if (values_below(3) == 0) give(&spec, KS_ATTENTION_LENGTHS, KS_INT32, 1, &batches);
+        if (values_below(3) == 0) swap_layout(&spec);
+        try_spec(&spec, kinds[values_below(4)], 4);
+    }
 }
 
 /* --- edges ------------------------------------------------------------------------------------------------------------ */
@@ -630,6 +655,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes_and_parameters),
         cmocka_unit_test(each_kernel),
+        cmocka_unit_test(several_tiles_and_blocks),
         cmocka_unit_test(layouts_and_ranks),
         cmocka_unit_test(nothing_at_all),
         cmocka_unit_test(lengths_that_are_refused),

@@ -1,5 +1,6 @@
 /* attention on the GPU: the launches that plan.cu has chosen, and what is set once for a device. */
 #include "cuda/attention/plan.h"
+#include "cuda/attention/wgmma.cuh"
 
 #include <string.h>
 
@@ -27,11 +28,37 @@ static cudaError_t merge_by_datatype(const attention_launch &go)
     }
 }
 
+/* Keys or values as {columns, rows, heads, batches}, in boxes of 64 columns; what is behind the ends is read as 0. */
+static bool make_map(const ks_chip *chip, const attention_launch &go, uint64_t offset, const ks_attention_strides &by,
+                     int columns, CUtensorMap *map)
+{
+    const ks_attention_shape &s = go.a.s;
+    const cuuint64_t dims[4] = {(cuuint64_t)columns, (cuuint64_t)s.keys, (cuuint64_t)s.kv_heads, (cuuint64_t)s.batches};
+    const cuuint64_t row = (cuuint64_t)by.row * 2;
+    /* A single head or batch has no distance to the next. */
+    const cuuint64_t strides[3] = {row, s.kv_heads > 1 ? (cuuint64_t)by.head * 2 : row,
+                                   s.batches > 1 ? (cuuint64_t)by.batch * 2 : row};
+    const cuuint32_t box[4] = {64, (cuuint32_t)attention_wgmma_keys(go.c.columns), 1, 1}, steps[4] = {1, 1, 1, 1};
+    return chip->encode_tiled(map,
+                              s.dtype == KS_FP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                              4, (void *)((uintptr_t)go.site.only.in + offset), dims, strides, box, steps,
+                              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                              row % 256 == 0 ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+static bool make_maps(const ks_chip *chip, attention_launch *go)
+{
+    const attention_shape &a = go->a;
+    return make_map(chip, *go, a.key, a.s.key, a.s.depth, &go->maps.key) &&
+           make_map(chip, *go, a.value, a.s.value, a.s.value_depth, &go->maps.value);
+}
+
 /* Some units: one kernel, or where keys are split two. */
 static cudaError_t go_units(attention_launch &go, int64_t first, int64_t all)
 {
     attention_shape &a = go.a;
-    const bool split = a.splits > 1;
+    const bool split = a.splits > 1 && !a.joins;
     a.unit = first;
     a.units = first + go.c.units < all ? go.c.units : all - first;
     a.starts = first == 0;
@@ -45,7 +72,7 @@ static cudaError_t go_units(attention_launch &go, int64_t first, int64_t all)
 }
 
 /* ks_cuda_launch_fn. As many units at a time as the workspace has room for. */
-static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
+static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
                              cudaStream_t stream, ks_error *error)
 {
     attention_algorithm c;
@@ -54,6 +81,8 @@ static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *a
     go.site = site;
     go.bucket = bucket;
     go.stream = stream;
+    if (c.wgmma && !ks_noting && !make_maps(chip, &go))
+        return ks_fail(error, KS_DEVICE, "attention: the driver makes no tensor map");
     const int64_t all = go.a.s.batches * go.a.s.kv_heads;
     cudaError_t status = cudaSuccess;
     int64_t first = 0;
@@ -69,7 +98,7 @@ static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *a
 /* ks_cuda_setup_fn */
 static ks_status cuda_setup(ks_chip *chip, ks_error *error)
 {
-    const int bytes = (int)chip->shared_optin;
+    const int bytes = (int)chip->shared_optin - (int)ATTENTION_STATIC_BYTES;
     cudaError_t status = attention_allow_fp32(bytes);
     if (status == cudaSuccess) status = attention_allow_fp16(bytes);
     if (status == cudaSuccess) status = attention_allow_bf16(bytes);

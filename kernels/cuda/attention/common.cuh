@@ -11,6 +11,8 @@
 #include "cuda/common/warp.cuh"
 #include "ops/attention/attention.h"
 
+#include <cuda.h>
+
 /* By value to each kernel. Offsets are bytes from a job's sides. */
 struct attention_shape {
     ks_attention_shape s;
@@ -20,7 +22,13 @@ struct attention_shape {
     int64_t part;           /* keys of a split, a multiple of a block's */
     int32_t splits, stages; /* stages: of the ring */
     bool vectors;           /* rows of query, key and value start on 16 bytes and are whole vectors of 16 */
+    bool joins;             /* the last CTA of a unit merges its splits */
     bool starts, ends;      /* of a request's launches the first, the last */
+};
+
+/* By value to the kernels that copy by tensor maps, which hold addresses. */
+struct attention_maps {
+    CUtensorMap key, value;
 };
 
 static const float ATTENTION_LOG2_E = 1.4426950408889634f;
@@ -38,6 +46,13 @@ __device__ __forceinline__ int64_t attention_keys(const ks_site &site, const att
     return 0;
 }
 
+/* a / b where both are INDEX's: of 64 bits it is a call. */
+template <class INDEX>
+__device__ __forceinline__ int64_t attention_over(int64_t a, int64_t b)
+{
+    return (int64_t)((INDEX)a / (INDEX)b);
+}
+
 /* As ks_attention_range_of(). */
 __device__ __forceinline__ ks_attention_range attention_range(const ks_attention_shape &s, int64_t query, int64_t keys)
 {
@@ -51,13 +66,15 @@ __device__ __forceinline__ ks_attention_range attention_range(const ks_attention
 }
 
 /* What any of the rows [first, first + count) takes. */
+template <class INDEX>
 __device__ __forceinline__ ks_attention_range attention_span(const ks_attention_shape &s, int64_t first, int count,
                                                              int64_t keys)
 {
-    const int64_t last = first + count - 1;
-    const bool one_head = first / s.queries == last / s.queries;
-    ks_attention_range span = attention_range(s, one_head ? first % s.queries : 0, keys);
-    span.end = attention_range(s, one_head ? last % s.queries : s.queries - 1, keys).end;
+    const int64_t head = attention_over<INDEX>(first, s.queries), query = first - head * s.queries,
+                  last = query + count - 1;
+    const bool one_head = last < s.queries;
+    ks_attention_range span = attention_range(s, one_head ? query : 0, keys);
+    span.end = attention_range(s, one_head ? last : s.queries - 1, keys).end;
     return span;
 }
 
@@ -69,6 +86,7 @@ struct attention_row {
     bool there;
 };
 
+template <class INDEX = int64_t>
 __device__ __forceinline__ attention_row attention_row_of(const attention_shape &a, int64_t batch, int64_t kv_head,
                                                           int64_t row, int64_t keys)
 {
@@ -76,7 +94,7 @@ __device__ __forceinline__ attention_row attention_row_of(const attention_shape 
     attention_row r;
     r.there = row < a.rows;
     r.number = row;
-    const int64_t at = r.there ? row : a.rows - 1, head = at / s.queries;
+    const int64_t at = r.there ? row : a.rows - 1, head = attention_over<INDEX>(at, s.queries);
     r.head = kv_head * s.group + head;
     r.query = at - head * s.queries;
     r.range = attention_range(s, r.query, keys);
@@ -161,17 +179,19 @@ struct attention_item {
 };
 
 /* tile: rows of a CTA; block: keys that come together. */
+template <class INDEX = int64_t>
 __device__ __forceinline__ attention_item attention_item_of(const ks_site &site, const attention_shape &a,
                                                             const ks_job_sides &job, int64_t at, int tile, int block)
 {
     attention_item w;
-    w.split = (int)(at % a.splits);
-    w.unit = a.unit + at / a.splits / a.tiles;
-    w.row = (a.tiles - 1 - at / a.splits % a.tiles) * tile; /* of a causal head the long ones first */
-    w.batch = w.unit / a.s.kv_heads;
+    const int64_t whole = attention_over<INDEX>(at, a.splits), unit = attention_over<INDEX>(whole, a.tiles);
+    w.split = (int)(at - whole * a.splits);
+    w.unit = a.unit + unit;
+    w.row = (a.tiles - 1 - (whole - unit * a.tiles)) * tile; /* of a causal head the long ones first */
+    w.batch = attention_over<INDEX>(w.unit, a.s.kv_heads);
     w.kv_head = w.unit - w.batch * a.s.kv_heads;
     w.keys = attention_keys(site, a, job, w.batch);
-    const ks_attention_range span = attention_span(a.s, w.row, (int)min((int64_t)tile, a.rows - w.row), w.keys);
+    const ks_attention_range span = attention_span<INDEX>(a.s, w.row, (int)min((int64_t)tile, a.rows - w.row), w.keys);
     w.first = max(span.first / block * block, w.split * a.part);
     w.end = min(span.end, (w.split + 1) * a.part);
     return w;

@@ -9,8 +9,9 @@
 #ifndef KS_ATTENTION_HALVES_CUH
 #define KS_ATTENTION_HALVES_CUH
 
+#include "cuda/attention/broken.cuh"
 #include "cuda/attention/common.cuh"
-#include "cuda/common/ptx_mma.cuh"
+#include "cuda/attention/merge.cuh"
 
 enum {
     ATTENTION_MMA_THREADS = 128,
@@ -30,10 +31,18 @@ __host__ __device__ __forceinline__ int attention_stage_bytes(int depth, int val
     return (int)ATTENTION_BLOCK * (attention_row_bytes(depth) + attention_row_bytes(value_depth));
 }
 
-/* Of the parts that the warps merge: sums, then pairs of largest score and sum. */
-__host__ __device__ __forceinline__ int attention_apart_bytes(int columns)
+/* Where the warps that are apart meet, in the place of a block: sums, then pairs of largest score and sum. */
+__host__ __device__ __forceinline__ int attention_apart_bytes(int depth, int value_depth, int columns)
 {
-    return (int)ATTENTION_MMA_WARPS * (int)ATTENTION_M * (columns + 2) * (int)sizeof(float);
+    const int parts = (int)ATTENTION_MMA_WARPS * (int)ATTENTION_M * (columns + 2) * (int)sizeof(float),
+              block = attention_stage_bytes(depth, value_depth);
+    return parts > block ? parts : block;
+}
+
+/* Rows of the query that memory has room for where warps are apart: eight more that are not there may be the same ones. */
+__host__ __device__ __forceinline__ int attention_apart_rows(int64_t rows)
+{
+    return rows <= 8 ? 8 : (int)ATTENTION_M;
 }
 
 /* A vector of 8 elements of a row, of which the first `left` are there. */
@@ -83,20 +92,6 @@ __device__ __forceinline__ void attention_ask_query(const attention_shape &a, co
     }
 }
 
-/* Halves whose exponent is all ones, as all ones. */
-template <class T>
-__device__ __forceinline__ uint32_t attention_broken(uint32_t two);
-template <>
-__device__ __forceinline__ uint32_t attention_broken<__half>(uint32_t two)
-{
-    return ((two & 0x7C00u) == 0x7C00u ? 0xFFFFu : 0) | ((two & 0x7C000000u) == 0x7C000000u ? 0xFFFF0000u : 0);
-}
-template <>
-__device__ __forceinline__ uint32_t attention_broken<__nv_bfloat16>(uint32_t two)
-{
-    return ((two & 0x7F80u) == 0x7F80u ? 0xFFFFu : 0) | ((two & 0x7F800000u) == 0x7F800000u ? 0xFFFF0000u : 0);
-}
-
 /* What a warp has: 16 rows by COLUMNS sums, and its weights of KEYS keys. */
 template <class T, int COLUMNS, int KEYS>
 struct attention_warp {
@@ -115,12 +110,12 @@ struct attention_warp {
         most[0] = most[1] = -INFINITY;
         total[0] = total[1] = 0;
     }
-    /* STEPS: of 16 elements, that are unrolled. */
+    /* STEPS: of 16 elements, that are unrolled. held: rows of the query in memory, 16 or 8. */
     template <int STEPS>
-    __device__ __forceinline__ void multiply(const unsigned char *query, const unsigned char *keys, int depth)
+    __device__ __forceinline__ void multiply(const unsigned char *query, int held, const unsigned char *keys, int depth)
     {
         const int lane_id = threadIdx.x % KS_WARP, bytes = attention_row_bytes(depth);
-        const unsigned a_at = mm_shared_address(query) + lane_id % 16 * bytes + lane_id / 16 * 16;
+        const unsigned a_at = mm_shared_address(query) + lane_id % held * bytes + lane_id / 16 * 16;
         const unsigned b_at = mm_shared_address(keys) + (lane_id % 8 + lane_id / 16 * 8) * bytes + lane_id / 8 % 2 * 16;
 #pragma unroll
         for (int t = 0; t < TILES; t++)
@@ -246,35 +241,6 @@ struct attention_warp {
         }
         return __any_sync(0xFFFFFFFFu, found != 0);
     }
-    /* Those that take a value that is not finite, by a product of ones: to each what it adds. kind: 0 NaN, 1 infinity, 2 -infinity. */
-    __device__ __forceinline__ void taint(const uint32_t (&takes)[4], const uint32_t (&b)[4], int f, int kind)
-    {
-        const uint32_t one = ks_round_two<T>(1.0f, 1.0f), infinite = ks_round_two<T>(INFINITY, INFINITY);
-        const float what = kind == 0 ? NAN : kind == 1 ? INFINITY : -INFINITY;
-        uint32_t hits[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t broken = attention_broken<T>(b[i]),
-                           rest = (b[i] ^ infinite) & broken; /* 0: +inf, sign: -inf */
-            uint32_t plus = 0, minus = 0;
-#pragma unroll
-            for (int shift = 0; shift < 32; shift += 16) {
-                const uint32_t half = 0xFFFFu << shift;
-                if (!(broken & half)) continue;
-                if ((rest & half) == 0) plus |= half;
-                if ((rest & half) == 0x8000u << shift) minus |= half;
-            }
-            hits[i] = one & (kind == 1 ? plus : kind == 2 ? minus : broken & ~plus & ~minus);
-        }
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float count[4] = {0, 0, 0, 0};
-            mm_mma(T(), count, takes, hits[2 * i], hits[2 * i + 1]);
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (count[e] > 0) sum[f + i][e] += what;
-        }
-    }
     /* As add_values(), where values that are not finite only reach rows that take their keys. */
     __device__ __forceinline__ void add_broken_values(const unsigned char *values, int depth)
     {
@@ -294,7 +260,7 @@ struct attention_warp {
                 mm_mma(T(), sum[f], w, whole[0], whole[1]);
                 mm_mma(T(), sum[f + 1], w, whole[2], whole[3]);
 #pragma unroll 1
-                for (int kind = 0; kind < 3; kind++) taint(takes, b, f, kind);
+                for (int kind = 0; kind < 3; kind++) attention_taint<T>(takes, b, sum[f], kind);
             }
         }
     }
@@ -381,8 +347,10 @@ __device__ __forceinline__ void attention_merge_warps(const attention_shape &a, 
 {
     const int lane_id = threadIdx.x % KS_WARP, warp = threadIdx.x / KS_WARP;
     float *const pairs = memory + ATTENTION_MMA_WARPS * ATTENTION_M * COLUMNS;
+    const int rows = (int)min((int64_t)ATTENTION_M, a.rows - w.row);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
+        if (lane_id / 4 + 8 * h >= rows) continue;
         const int row = warp * ATTENTION_M + lane_id / 4 + 8 * h;
 #pragma unroll
         for (int f = 0; f < COLUMNS / 8; f++)
@@ -393,7 +361,7 @@ __device__ __forceinline__ void attention_merge_warps(const attention_shape &a, 
     }
     __syncthreads();
 #pragma unroll 1
-    for (int at = warp; at < ATTENTION_M; at += ATTENTION_MMA_WARPS) {
+    for (int at = warp; at < rows; at += ATTENTION_MMA_WARPS) {
         const attention_row r = attention_row_of(a, w.batch, w.kv_head, w.row + at, w.keys);
         float most = -INFINITY, total = 0, weight[ATTENTION_MMA_WARPS];
 #pragma unroll
@@ -419,42 +387,97 @@ __device__ __forceinline__ void attention_merge_warps(const attention_shape &a, 
 
 /* --- the kernel ------------------------------------------------------------------------------------------------------ */
 
-/* Blocks of a split, in order; up to a.stages of them are under way. */
-template <class T, int DEPTH>
+/* Blocks of a CTA's work, in order; up to a.stages of them are under way. APART: behind the blocks of one piece come those of its next
+ * one, and its query with them. */
+template <class T, int DEPTH, int COLUMNS, bool APART>
 struct attention_ring {
+    const ks_site &site;
     const attention_shape &a;
+    const ks_job_sides &job;
     const T *key, *value;
-    unsigned char *memory;
-    int64_t next, end, keys; /* the first key of the block that is asked for next */
-    int put, taken;
+    unsigned char *queries, *memory;
+    int64_t at;                        /* the piece that is asked for */
+    int blocks, last;                  /* of it, that are left; keys of the last one */
+    int place, query_put, query_taken; /* place: the stage that is taken and given next */
 
-    __device__ __forceinline__ attention_ring(const attention_shape &shape, const ks_job_sides &job,
-                                              const attention_item &w, unsigned char *stages)
-        : a(shape), memory(stages), next(w.first), end(w.end), keys(w.keys), put(0), taken(0)
+    __device__ __forceinline__ attention_ring(const ks_site &where, const attention_shape &shape,
+                                              const ks_job_sides &sides, unsigned char *dynamic)
+        : site(where), a(shape), job(sides), queries(dynamic), at(blockIdx.x), place(0), query_put(0), query_taken(0)
+    {
+        memory = queries + query_bytes() * (APART ? a.stages : 1);
+    }
+    __device__ __forceinline__ int depth() const
+    {
+        return DEPTH ? DEPTH : a.s.depth;
+    }
+    __device__ __forceinline__ int value_depth() const
+    {
+        return DEPTH ? DEPTH : a.s.value_depth;
+    }
+    __device__ __forceinline__ int held() const
+    {
+        return APART ? attention_apart_rows(a.rows) : (int)ATTENTION_M;
+    }
+    __device__ __forceinline__ int query_bytes() const
+    {
+        return (APART ? held() : (int)ATTENTION_M * (int)ATTENTION_MMA_WARPS) * attention_row_bytes(depth());
+    }
+    __device__ __forceinline__ int stage_bytes() const
+    {
+        return APART ? attention_apart_bytes(depth(), value_depth(), COLUMNS)
+                     : attention_stage_bytes(depth(), value_depth());
+    }
+    __device__ __forceinline__ int behind(int place) const
+    {
+        return place + 1 == a.stages ? 0 : place + 1;
+    }
+    __device__ __forceinline__ void open(const attention_item &w)
     {
         key = (const T *)(job.in + a.key) + w.batch * a.s.key.batch + w.kv_head * a.s.key.head;
         value = (const T *)(job.in + a.value) + w.batch * a.s.value.batch + w.kv_head * a.s.value.head;
+        key += w.first * a.s.key.row;
+        value += w.first * a.s.value.row;
+        blocks = (int)((w.end - w.first + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK);
+        if (blocks <= 0) return;
+        last = (int)min((int64_t)ATTENTION_BLOCK, w.keys - w.first - (int64_t)(blocks - 1) * ATTENTION_BLOCK);
+        attention_ask_query<T>(a, job, w, query_bytes() / attention_row_bytes(depth()), depth(),
+                               queries + query_put * query_bytes());
+        if (APART) query_put = behind(query_put);
     }
-    __device__ __forceinline__ void ask()
+    __device__ __forceinline__ void ask(int to)
     {
-        const int depth = DEPTH ? DEPTH : a.s.depth, value_depth = DEPTH ? DEPTH : a.s.value_depth;
-        if (next < end) {
-            unsigned char *const stage = memory + put * attention_stage_bytes(depth, value_depth);
-            const int count = (int)min((int64_t)ATTENTION_BLOCK, keys - next);
-            attention_ask_rows<T, DEPTH>(a, key + next * a.s.key.row, a.s.key.row, count, depth, stage);
-            attention_ask_rows<T, DEPTH>(a, value + next * a.s.value.row, a.s.value.row, count, value_depth,
-                                         stage + ATTENTION_BLOCK * attention_row_bytes(depth));
-            next += ATTENTION_BLOCK;
+        while (APART && blocks <= 0 && at < a.units * a.tiles * a.splits) {
+            at += gridDim.x;
+            if (at < a.units * a.tiles * a.splits)
+                open(attention_item_of(site, a, job, at, ATTENTION_M, ATTENTION_BLOCK));
+        }
+        if (blocks > 0) {
+            unsigned char *const stage = memory + to * stage_bytes();
+            const int count = blocks > 1 ? (int)ATTENTION_BLOCK : last;
+            attention_ask_rows<T, DEPTH>(a, key, a.s.key.row, count, depth(), stage);
+            attention_ask_rows<T, DEPTH>(a, value, a.s.value.row, count, value_depth(),
+                                         stage + ATTENTION_BLOCK * attention_row_bytes(depth()));
+            key += ATTENTION_BLOCK * a.s.key.row;
+            value += ATTENTION_BLOCK * a.s.value.row;
+            blocks--;
         }
         mm_copy_commit();
-        put = put + 1 == a.stages ? 0 : put + 1;
     }
-    __device__ __forceinline__ void begin()
+    __device__ __forceinline__ void begin(const attention_item &w)
     {
-        for (int i = 0; i < a.stages; i++) ask();
+        open(w);
+        for (int i = 0; i < a.stages; i++) ask(i);
+        place = 0;
+    }
+    /* Of the piece whose first block is taken next; it stays until its last block is given. */
+    __device__ __forceinline__ const unsigned char *take_query()
+    {
+        const unsigned char *const query = queries + query_taken * query_bytes();
+        if (APART) query_taken = behind(query_taken);
+        return query;
     }
     /* The next block is there, and the query. */
-    __device__ __forceinline__ const unsigned char *take()
+    __device__ __forceinline__ unsigned char *take()
     {
         if (a.stages > 3)
             mm_copy_wait<3>();
@@ -465,22 +488,20 @@ struct attention_ring {
         else
             mm_copy_wait<0>();
         __syncthreads();
-        const unsigned char *const stage = memory + taken * (DEPTH ? attention_stage_bytes(DEPTH, DEPTH)
-                                                                   : attention_stage_bytes(a.s.depth, a.s.value_depth));
-        taken = taken + 1 == a.stages ? 0 : taken + 1;
-        return stage;
+        return memory + place * stage_bytes();
     }
     /* What was taken last has been read: another one comes in its place. */
     __device__ __forceinline__ void give()
     {
         __syncthreads();
-        ask();
+        ask(place);
+        place = behind(place);
     }
 };
 
 /* FULL: depth and value_depth are COLUMNS, and a.vectors is set: loops of a known length; of 256 that would spill. */
 template <class T, int COLUMNS, bool APART, bool FULL>
-__global__ void __launch_bounds__(ATTENTION_MMA_THREADS)
+__global__ void __launch_bounds__(ATTENTION_MMA_THREADS, APART &&COLUMNS <= 128 ? 3 : 1)
     attention_halves(ks_site site, const __grid_constant__ attention_shape a)
 {
     constexpr int KEYS = APART ? ATTENTION_BLOCK / ATTENTION_MMA_WARPS : ATTENTION_BLOCK;
@@ -492,46 +513,57 @@ __global__ void __launch_bounds__(ATTENTION_MMA_THREADS)
     if (a.starts) ks_start(site);
     const int warp = threadIdx.x / KS_WARP, lane_id = threadIdx.x % KS_WARP;
     const int first_row = APART ? 0 : warp * ATTENTION_M, first_key = APART ? warp * KEYS : 0;
-    unsigned char *const queries = (unsigned char *)ks_dynamic;
-    unsigned char *const stages = queries + ROWS * attention_row_bytes(depth);
+    __shared__ attention_item item; /* APART: of which registers have no room */
+    attention_ring<T, FULL ? COLUMNS : 0, COLUMNS, APART> ring(site, a, job, (unsigned char *)ks_dynamic);
 #pragma unroll 1
     for (int64_t at = blockIdx.x; at < a.units * a.tiles * a.splits; at += gridDim.x) {
         const attention_item w = attention_item_of(site, a, job, at, ROWS, ATTENTION_BLOCK);
         const int64_t row = w.row + first_row + lane_id / 4;
         const attention_row r[2] = {attention_row_of(a, w.batch, w.kv_head, row, w.keys),
                                     attention_row_of(a, w.batch, w.kv_head, row + 8, w.keys)};
-        attention_ring<T, FULL ? COLUMNS : 0> ring(a, job, w, stages);
         attention_warp<T, COLUMNS, KEYS> mine;
         mine.clear();
-        __syncthreads(); /* what was there of the tile before has been read */
-        attention_ask_query<T>(a, job, w, ROWS, depth, queries);
-        ring.begin();
+        if (APART && threadIdx.x == 0) item = w;
+        if (!APART || at == blockIdx.x) {
+            if (!APART) __syncthreads(); /* what was there of the tile before has been read */
+            ring.begin(w);
+        }
+        const unsigned char *const query =
+            w.first < w.end ? ring.take_query() + first_row * attention_row_bytes(depth) : NULL;
 #pragma unroll 1
         for (int64_t first = w.first; first < w.end; first += ATTENTION_BLOCK) {
-            const unsigned char *const stage = ring.take();
+            unsigned char *const stage = ring.take();
             const unsigned char *const values =
                 stage + ATTENTION_BLOCK * attention_row_bytes(depth) + first_key * attention_row_bytes(value_depth);
-            mine.template multiply<STEPS>(queries + first_row * attention_row_bytes(depth),
-                                          stage + first_key * attention_row_bytes(depth), depth);
+            mine.template multiply<STEPS>(query, ring.held(), stage + first_key * attention_row_bytes(depth), depth);
             const bool all = mine.select(a, job, r, first + first_key);
             mine.weigh();
             if (!all && mine.find_broken(values, value_depth))
                 mine.add_broken_values(values, value_depth);
             else
                 mine.add_values(values, value_depth);
+            if (APART && first + ATTENTION_BLOCK >= w.end) {
+                mine.end();
+                __syncthreads(); /* the block has been read */
+                attention_merge_warps(a, site, job, item, (float *)stage, mine);
+            }
             ring.give();
+        }
+        if (APART) {
+            if (w.first >= w.end) {
+                __syncthreads();
+                if (warp == 0) attention_put_rows(a, site, job, item, item.row + lane_id / 4, mine);
+                __syncthreads();
+            }
+            if (a.joins) attention_merge_last<T>(site, a, job, item.unit);
+            continue;
         }
         mine.end();
         mm_copy_wait<0>();
-        if (APART) {
-            __syncthreads();
-            attention_merge_warps(a, site, job, w, (float *)stages, mine);
-        } else {
-            uint32_t first_again = lane_id / 4;
-            ks_anew(first_again); /* which row it is takes registers that the loop has not */
-            const int64_t again = w.row + first_row + first_again;
-            attention_put_rows(a, site, job, w, again, mine);
-        }
+        uint32_t first_again = lane_id / 4;
+        ks_anew(first_again); /* which row it is takes registers that the loop has not */
+        const int64_t again = w.row + first_row + first_again;
+        attention_put_rows(a, site, job, w, again, mine);
     }
     if (a.ends) ks_leave<true>(site);
 }

@@ -5,6 +5,7 @@
 #include "cuda/attention/halves.cuh"
 #include "cuda/attention/merge.cuh"
 #include "cuda/attention/plan.h"
+#include "cuda/attention/wgmma.cuh"
 
 typedef void attention_kernel(ks_site, attention_shape);
 
@@ -36,9 +37,20 @@ static attention_kernel *attention_halves_of(int columns, bool full)
     return attention_halves<T, 256, APART, false>;
 }
 
+typedef void attention_mapped_kernel(ks_site, attention_shape, attention_maps);
+
+template <class T>
+static attention_mapped_kernel *attention_wgmma_of(int columns)
+{
+    return columns == 64 ? attention_wgmma<T, 64> : columns == 128 ? attention_wgmma<T, 128> : attention_wgmma<T, 256>;
+}
+
 template <class T>
 static cudaError_t attention_go_halves(const attention_launch &go)
 {
+    if (go.c.wgmma)
+        return ks_launch(attention_wgmma_of<T>(go.c.columns), dim3((unsigned)go.c.grid, (unsigned)go.bucket),
+                         ATTENTION_WGMMA_THREADS, (size_t)go.c.shared_bytes, false, go.stream, go.site, go.a, go.maps);
     const bool full = go.a.vectors && go.a.s.depth == go.c.columns && go.a.s.value_depth == go.c.columns;
     return attention_go_kernel(go, go.c.apart ? attention_halves_of<T, true>(go.c.columns, full)
                                               : attention_halves_of<T, false>(go.c.columns, full));
@@ -48,6 +60,9 @@ template <class T>
 static cudaError_t attention_allow_halves(int shared_bytes)
 {
     cudaError_t status = cudaSuccess;
+    for (int columns = 64; columns <= 256 && status == cudaSuccess; columns *= 2)
+        status = cudaFuncSetAttribute((const void *)attention_wgmma_of<T>(columns),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
     for (int i = 0; i < 6 && status == cudaSuccess; i++) {
         const int columns = 64 << i / 2;
         status = attention_allow_kernel(attention_halves_of<T, true>(columns, i % 2), shared_bytes);

@@ -4,17 +4,17 @@
 #include "cuda/attention/floats.cuh"
 #include "cuda/attention/halves.cuh"
 #include "cuda/attention/plan.h"
+#include "cuda/attention/wgmma.cuh"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
-    SPLIT_ROWS = 64, /* of a unit, at most */
-    SPLITS = 32,
+    SPLIT_ROWS = 64,        /* of a unit, at most */
+    SPLITS = KS_WARP,       /* as the merge has lanes */
     PART = 64,              /* keys */
     STAGES = 4,             /* of a ring, at most */
     RING_BYTES = 72 << 10,  /* of one, about: two CTAs and more on an SM */
-    STATIC_BYTES = 1 << 10, /* of shared memory, what the system has besides */
     MAPPED_AGAIN = 64 << 10 /* bytes that may be read more than once over the link */
 };
 
@@ -48,21 +48,37 @@ static void choose_splits(const ks_attention_shape &s, attention_algorithm *c)
     if (c->splits == 1) c->part = INT64_MAX / 4;
 }
 
+/* By the shape alone, so that lengths, masks and layouts of one shape have one kernel, and equal bits. */
+static bool takes_wgmma(const ks_chip *chip, const ks_attention_shape &s)
+{
+    const int64_t rows = s.group * s.queries, units = s.batches * s.kv_heads;
+    return chip->capability == 90 && chip->encode_tiled && s.dtype != KS_FP32 && s.depth % 8 == 0 &&
+           s.value_depth % 8 == 0 && rows > SPLIT_ROWS && units > 0 && s.keys > 0 &&
+           s.keys <= INT32_MAX - ATTENTION_WGMMA_ROWS && rows <= INT32_MAX / units; /* counted in 32 bits */
+}
+
 /* false: one stage does not fit. */
 static bool choose_memory(const ks_chip *chip, const ks_attention_shape &s, attention_algorithm *c)
 {
-    const int64_t room = (int64_t)chip->shared_optin - STATIC_BYTES;
+    const int64_t room = (int64_t)chip->shared_optin - ATTENTION_STATIC_BYTES;
     c->stages = 1;
+    if (c->wgmma) {
+        c->shared_bytes = attention_wgmma_bytes(c->columns);
+        return c->shared_bytes <= room;
+    }
     if (s.dtype == KS_FP32) {
         c->shared_bytes = attention_floats_bytes(s.depth, c->columns);
         return c->shared_bytes <= room;
     }
-    const int64_t query = (int64_t)c->tile * attention_row_bytes(s.depth);
-    const int64_t stage = attention_stage_bytes(s.depth, s.value_depth);
+    const int64_t row = attention_row_bytes(s.depth), rows = s.group * s.queries;
+    /* What is there once, and for each stage. */
+    const int64_t query = c->apart ? 0 : c->tile * row;
+    const int64_t stage =
+        c->apart ? attention_apart_rows(rows) * row + attention_apart_bytes(s.depth, s.value_depth, c->columns)
+                 : (int64_t)attention_stage_bytes(s.depth, s.value_depth);
     const int64_t good = least(room - query, most(2 * stage, RING_BYTES));
     c->stages = (int32_t)most(1, least(STAGES, good / stage));
-    const int64_t ring = most(c->stages * stage, c->apart ? (int64_t)attention_apart_bytes(c->columns) : 0);
-    c->shared_bytes = (int32_t)(query + ring);
+    c->shared_bytes = (int32_t)(query + c->stages * stage);
     return c->shared_bytes <= room;
 }
 
@@ -72,14 +88,24 @@ static bool choose(const ks_chip *chip, const ks_attention_shape &s, attention_a
     *c = {};
     choose_splits(s, c);
     c->apart = s.dtype != KS_FP32 && rows <= ATTENTION_M;
+    c->wgmma = takes_wgmma(chip, s);
     c->tile = s.dtype == KS_FP32 ? (int)ATTENTION_ROWS
+              : c->wgmma         ? (int)ATTENTION_WGMMA_ROWS
               : c->apart         ? (int)ATTENTION_M
                                  : (int)ATTENTION_M * (int)ATTENTION_MMA_WARPS;
-    c->columns = s.value_depth <= 64 ? 64 : s.value_depth <= 128 ? 128 : 256;
+    const int64_t columns = c->wgmma ? most(s.depth, s.value_depth) : s.value_depth;
+    c->columns = columns <= 64 ? 64 : columns <= 128 ? 128 : 256;
     const size_t bytes = unit_bytes(s, *c);
     c->units = bytes ? most(1, least(units, (int64_t)(chip->workspace_bytes / bytes))) : units;
     c->grid = most(1, least(c->units * over(rows, c->tile) * c->splits, INT32_MAX));
-    return choose_memory(chip, s, c);
+    c->joins = c->apart && c->splits > 1 && c->units <= (int)KS_COUNTERS_MAX / (int)KS_BATCH_MAX;
+    if (!choose_memory(chip, s, c)) return false;
+    if (c->wgmma) c->grid = least(c->grid, chip->sms); /* copies run ahead into a CTA's next tile */
+    if (c->apart) /* a CTA's next piece is under way while it ends one: as many as run at a time */
+        c->grid =
+            least(c->grid,
+                  most(1, (int64_t)chip->shared_sm / (c->shared_bytes + (int64_t)chip->shared_reserved)) * chip->sms);
+    return true;
 }
 
 attention_launch attention_launch_of(const ks_spec *spec, const attention_algorithm &c)
@@ -101,6 +127,7 @@ attention_launch attention_launch_of(const ks_spec *spec, const attention_algori
     a.part = c.part;
     a.splits = c.splits;
     a.stages = c.stages;
+    a.joins = c.joins;
     a.vectors = a.s.depth % vector == 0 && a.s.value_depth % vector == 0;
     return go;
 }
@@ -115,10 +142,12 @@ static bool reads_once(const ks_spec *spec, const ks_attention_shape &s, const a
 static void name_kernel(const ks_attention_shape &s, const attention_algorithm &c, ks_kernel_info *info)
 {
     snprintf(info->kernel, sizeof info->kernel, "attention_%s<%s, %d%s, %d splits>",
-             s.dtype == KS_FP32 ? "floats" : "halves", ks_dtype_name(s.dtype), c.columns, c.apart ? ", apart" : "",
-             c.splits);
+             s.dtype == KS_FP32 ? "floats"
+             : c.wgmma          ? "wgmma"
+                                : "halves",
+             ks_dtype_name(s.dtype), c.columns, c.apart ? ", apart" : "", c.splits);
     info->grid = c.grid;
-    info->threads = ATTENTION_MMA_THREADS;
+    info->threads = c.wgmma ? (int)ATTENTION_WGMMA_THREADS : (int)ATTENTION_MMA_THREADS;
     info->cluster = 1;
     info->shared_bytes = (size_t)c.shared_bytes;
 }
@@ -131,8 +160,9 @@ ks_status attention_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan 
         return ks_fail(error, KS_WORK, "attention: heads of %d and %d elements do not fit on this device", s.depth,
                        s.value_depth);
     if (ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec) <= KS_MAPPED_MOST) c.grid = least(c.grid, KS_GRID_MAX);
-    out->once = reads_once(spec, s, c);
+    out->once = !c.wgmma && reads_once(spec, s, c); /* maps hold the addresses of one job */
     out->batch_max = KS_BATCH_MAX;
+    out->counters = c.joins ? (size_t)c.units : 0;
     out->workspace_bytes = ks_align(unit_bytes(s, c) * (size_t)c.units);
     if (out->workspace_bytes > chip->workspace_bytes)
         return ks_fail(error, KS_WORK, "attention: a key head's parts are %zu bytes, on this device at most %zu",

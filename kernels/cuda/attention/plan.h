@@ -9,13 +9,18 @@
 struct attention_algorithm {
     int64_t part, units, grid; /* units: of a launch */
     int32_t splits, tile, columns, stages, shared_bytes;
-    bool apart;
+    bool apart, wgmma, joins; /* joins: no launch of its own merges splits */
 };
 static_assert(sizeof(attention_algorithm) <= KS_ALGORITHM_BYTES, "a plan remembers the choice");
+
+enum {
+    ATTENTION_STATIC_BYTES = 1 << 10
+}; /* of shared memory, what a kernel and the system have besides the dynamic part */
 
 struct attention_launch {
     attention_algorithm c;
     attention_shape a;
+    attention_maps maps; /* of wgmma */
     ks_site site;
     int bucket;
     cudaStream_t stream;

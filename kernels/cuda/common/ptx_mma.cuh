@@ -34,6 +34,32 @@ __device__ __forceinline__ void mm_barrier_join()
     asm volatile("bar.arrive %0, %1;" ::"n"(NUMBER), "n"(THREADS) : "memory");
 }
 
+/* The same, with a number that the code computes. */
+__device__ __forceinline__ void mm_barrier_sync_at(int number, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void mm_barrier_join_at(int number, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+/* Whether any of them says so. */
+template <int NUMBER, int THREADS>
+__device__ __forceinline__ bool mm_barrier_any(bool mine)
+{
+    int any;
+    asm volatile("{\n\t"
+                 ".reg .pred mine, any;\n\t"
+                 "setp.ne.s32 mine, %1, 0;\n\t"
+                 "bar.red.or.pred any, %2, %3, mine;\n\t"
+                 "selp.s32 %0, 1, 0, any;\n\t"
+                 "}"
+                 : "=r"(any)
+                 : "r"((int)mine), "n"(NUMBER), "n"(THREADS)
+                 : "memory");
+    return any != 0;
+}
+
 /* --- copies past the registers --------------------------------------------------------------------------------------- */
 
 /* 16 bytes; zeros, and nothing is read, where `inside` is false. */

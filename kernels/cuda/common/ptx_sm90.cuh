@@ -105,6 +105,24 @@ __device__ __forceinline__ void mm_tma_load(unsigned to, const CUtensorMap *map,
             : "memory");
 }
 
+/* As mm_tma_load() for this CTA alone, of a map with four axes. */
+struct mm_corner {
+    int x, y, z, w;
+};
+__device__ __forceinline__ void mm_tma_load_4(unsigned to, const CUtensorMap *map, unsigned barrier, mm_corner from)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
+                 "%6}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(from.x), "r"(from.y), "r"(from.z), "r"(from.w)
+                 : "memory");
+}
+
+/* What this thread has written to shared memory is seen by products and copies that are asked for behind the next barrier. */
+__device__ __forceinline__ void mm_shared_publish()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 /* Four neighbours to a peer's address; 16 bytes of that peer's barrier. */
 __device__ __forceinline__ void mm_send(unsigned to, unsigned barrier, const float *four)
 {
@@ -215,6 +233,38 @@ __device__ __forceinline__ void mm_wgmma(float (&d)[N / 2], uint64_t da, uint64_
     }
 }
 
+/* The sums are not touched in front of here, nor what was computed of them behind. */
+template <int COUNT>
+__device__ __forceinline__ void mm_wgmma_settle(float (&d)[COUNT])
+{
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+#define MM_FIRST_OF(shape, type, registers, a, b, ...)                                                                 \
+    asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" registers "}, %" a ", %" b           \
+                 ", 0, 1, 1, 0, 0;"                                                                                    \
+                 : __VA_ARGS__                                                                                         \
+                 : "l"(da), "l"(db))
+
+#define MM_FIRST(shape, ...)                                                                                           \
+    if constexpr (std::is_same_v<T, __half>)                                                                           \
+        MM_FIRST_OF(shape, "f16", __VA_ARGS__);                                                                        \
+    else                                                                                                               \
+        MM_FIRST_OF(shape, "bf16", __VA_ARGS__)
+
+/* d = 64 x 16 of A times 16 x N of B, both stored along K: what was in d does not count. */
+template <typename T, int N>
+__device__ __forceinline__ void mm_wgmma_first(float (&d)[N / 2], uint64_t da, uint64_t db)
+{
+    static_assert(N == 64 || N == 128, "as attention's blocks are");
+    if constexpr (N == 64) {
+        MM_FIRST("m64n64k16", MM_R32, "32", "33", MM_SUMS_32);
+    } else {
+        MM_FIRST("m64n128k16", MM_R64, "64", "65", MM_SUMS_64);
+    }
+}
+
 #define MM_TF32(shape, registers, a, b, ...)                                                                           \
     asm volatile("wgmma.mma_async.sync.aligned." shape ".f32.tf32.tf32 {" registers "}, %" a ", %" b ", 1, 1, 1;"      \
                  : __VA_ARGS__                                                                                         \
@@ -268,6 +318,26 @@ __device__ __forceinline__ void mm_wgmma_fed(float (&d)[N / 2], const uint32_t (
         MM_FED("192", MM_R96, "96", "97", "98", "99", "100", MM_SUMS_96);
     } else if constexpr (N == 256) {
         MM_FED("256", MM_R128, "128", "129", "130", "131", "132", MM_SUMS_128);
+    }
+}
+
+#define MM_ACROSS(n, ...)                                                                                              \
+    if constexpr (std::is_same_v<T, __half>)                                                                           \
+        MM_FED_OF("m64n" n "k16", "f16.f16", ", 1", __VA_ARGS__);                                                      \
+    else                                                                                                               \
+        MM_FED_OF("m64n" n "k16", "bf16.bf16", ", 1", __VA_ARGS__)
+
+/* The same of 16 bits, B's rows lie across K. */
+template <typename T, int N>
+__device__ __forceinline__ void mm_wgmma_fed_across(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t db)
+{
+    static_assert(N == 64 || N == 128 || N == 256, "as attention's heads are");
+    if constexpr (N == 64) {
+        MM_ACROSS("64", MM_R32, "32", "33", "34", "35", "36", MM_SUMS_32);
+    } else if constexpr (N == 128) {
+        MM_ACROSS("128", MM_R64, "64", "65", "66", "67", "68", MM_SUMS_64);
+    } else {
+        MM_ACROSS("256", MM_R128, "128", "129", "130", "131", "132", MM_SUMS_128);
     }
 }
 

@@ -1,0 +1,519 @@
+/* Attention of FP16 and BF16 by wgmma on sm_90a, warp-specialised: a producer thread fills a ring of blocks of keys and of values by TMA
+ * copies, two consumer warpgroups of 64 rows each go past them.
+ *
+ *   scores   a block's, in registers, of the query and the keys in shared memory
+ *   values   weights go from registers: a block's products run while the next block's scores are made, and one warpgroup's products
+ *            while the other one weighs
+ *
+ * Threads  384: the consumers, then the producer's warpgroup, which gives its registers away.
+ * Memory   dynamic: each warpgroup's query, then the stages, each a block of keys and of values; rows of 128 bytes, swizzled.
+ * Numbers  products and sums FP32; weights are rounded to the values' datatype, their sum is of the weights before. Where a score is a
+ *          product times a scale, that and the step to powers of two are one rounding.
+ * Source   Shah and others, "FlashAttention-3", 2024, arXiv:2407.08608. */
+#ifndef KS_ATTENTION_WGMMA_CUH
+#define KS_ATTENTION_WGMMA_CUH
+
+#include "cuda/attention/broken.cuh"
+#include "cuda/attention/common.cuh"
+#include "cuda/common/ptx_sm90.cuh"
+
+enum { ATTENTION_WGMMA_ROWS = 128, ATTENTION_WGMMA_THREADS = 384 };
+
+/* COLUMNS of the keys and of the values; those that a head has not are 0. */
+template <int COLUMNS>
+struct attention_tile {
+    static constexpr int KEYS = COLUMNS == 256 ? 64 : 128, /* by a thread's registers */
+        WARPGROUPS = 2, CONSUMERS = 128 * WARPGROUPS;
+    static constexpr int BOXES = COLUMNS / 64, BOX = KEYS * 128, OPERAND = BOXES * BOX; /* a box: 64 columns */
+    static constexpr int STAGES = COLUMNS == 64 ? 4 : 2;
+    static constexpr int QUERY_BOX = 64 * 128, QUERY_GROUP = BOXES * QUERY_BOX, QUERY = WARPGROUPS * QUERY_GROUP;
+    static constexpr int SHARED = 1024 + QUERY + STAGES * 2 * OPERAND;
+};
+
+/* Of a tile by its columns. */
+static inline int attention_wgmma_bytes(int columns)
+{
+    return columns == 64    ? attention_tile<64>::SHARED
+           : columns == 128 ? attention_tile<128>::SHARED
+                            : attention_tile<256>::SHARED;
+}
+static inline int attention_wgmma_keys(int columns)
+{
+    return columns == 256 ? attention_tile<256>::KEYS : attention_tile<64>::KEYS;
+}
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+enum {
+    ATTENTION_BARRIER_ALL = 1,
+    ATTENTION_BARRIER_GROUP = 2,
+    ATTENTION_BARRIER_TURN = 4
+}; /* the latter two: and the next one */
+
+/* Rows of 128 bytes whose chunks of 16 are swizzled; APART: from the first 64 columns to the next, of what is stored across K. */
+template <int APART>
+__device__ __forceinline__ uint64_t attention_descriptor(unsigned at)
+{
+    return (uint64_t)((at & 0x3FFFF) >> 4) | (uint64_t)(APART >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
+}
+
+/* --- the ring -------------------------------------------------------------------------------------------------------- */
+
+/* A stage's barriers: keys are there, values are there, keys have been read, values have been read. */
+template <int COLUMNS>
+struct attention_stages {
+    using TILE = attention_tile<COLUMNS>;
+    unsigned memory, barriers;
+    unsigned stage, parity;
+
+    __device__ __forceinline__ attention_stages(unsigned at, unsigned mbarriers)
+        : memory(at), barriers(mbarriers), stage(0), parity(0)
+    {
+    }
+    __device__ __forceinline__ void make() const
+    {
+        for (int i = 0; i < TILE::STAGES; i++)
+            for (int kind = 0; kind < 4; kind++)
+                mm_mbarrier_init(barriers + (i * 4 + kind) * 8, kind < 2 ? 1 : TILE::CONSUMERS / KS_WARP);
+        mm_mbarrier_publish();
+    }
+    __device__ __forceinline__ unsigned barrier(int kind) const
+    {
+        return barriers + (stage * 4 + kind) * 8;
+    }
+    __device__ __forceinline__ unsigned keys() const
+    {
+        return memory + stage * 2 * TILE::OPERAND;
+    }
+    __device__ __forceinline__ unsigned values() const
+    {
+        return keys() + TILE::OPERAND;
+    }
+    __device__ __forceinline__ void wait_keys() const
+    {
+        mm_mbarrier_wait(barrier(0), parity);
+    }
+    __device__ __forceinline__ void wait_values() const
+    {
+        mm_mbarrier_wait(barrier(1), parity);
+    }
+    /* By whole warps. */
+    __device__ __forceinline__ void give_keys() const
+    {
+        give(2);
+    }
+    __device__ __forceinline__ void give_values() const
+    {
+        give(3);
+    }
+    __device__ __forceinline__ void give(int kind) const
+    {
+        __syncwarp();
+        if (threadIdx.x % KS_WARP == 0) mm_mbarrier_arrive(barrier(kind));
+    }
+    /* 64 columns at a time, of TILE::KEYS rows from `row` on; what is behind the tensor's end is 0. */
+    __device__ __forceinline__ void fill(int operand, const CUtensorMap *map, int row, int head, int batch) const
+    {
+        const unsigned full = barrier(operand), to = operand == 0 ? keys() : values();
+        mm_mbarrier_wait(barrier(2 + operand), parity ^ 1);
+        mm_mbarrier_expect(full, TILE::OPERAND);
+#pragma unroll
+        for (int i = 0; i < TILE::BOXES; i++) mm_tma_load_4(to + i * TILE::BOX, map, full, {i * 64, row, head, batch});
+    }
+    __device__ __forceinline__ void next()
+    {
+        if (++stage == TILE::STAGES) stage = 0, parity ^= 1;
+    }
+};
+
+/* --- a warpgroup's rows ---------------------------------------------------------------------------------------------- */
+
+/* The keys that all rows of [first, first + count) take. */
+__device__ __forceinline__ ks_attention_range attention_common(const ks_attention_shape &s, int64_t first, int count,
+                                                               int64_t keys)
+{
+    const int64_t query = first - attention_over<uint32_t>(first, s.queries) * s.queries, last = query + count - 1;
+    const bool one_head = last < s.queries;
+    ks_attention_range common = attention_range(s, one_head ? last : s.queries - 1, keys);
+    common.end = attention_range(s, one_head ? query : 0, keys).end;
+    return common;
+}
+
+/* A score is a product times a scale above 0, so that products have the scores' order. */
+__device__ __forceinline__ bool attention_is_plain(const ks_attention_shape &s)
+{
+    return s.softcap == 0 && !(s.masked && s.mask_dtype != KS_BOOL) && s.scale >= 1e-30 && s.scale <= 1e30;
+}
+
+template <class T, int COLUMNS>
+struct attention_group {
+    using TILE = attention_tile<COLUMNS>;
+    static constexpr int TILES = TILE::KEYS / 8, STEPS = TILE::KEYS / 16, FOURS = COLUMNS / 8;
+    float sum[COLUMNS / 2];      /* four of 8 columns: two neighbours of each row */
+    float score[TILE::KEYS / 2]; /* likewise */
+    uint32_t weights[STEPS][4];
+    float most[2], total[2], shrink[2]; /* of rows lane / 4 and lane / 4 + 8 of the warp's 16 */
+    uint64_t taken;                     /* of the scores, a bit each */
+
+    __device__ __forceinline__ void clear()
+    {
+#pragma unroll
+        for (int i = 0; i < COLUMNS / 2; i++) sum[i] = 0;
+        most[0] = most[1] = -INFINITY;
+        total[0] = total[1] = 0;
+    }
+    __device__ __forceinline__ void multiply(unsigned query, unsigned keys)
+    {
+#pragma unroll
+        for (int k = 0; k < COLUMNS / 16; k++) {
+            const uint64_t a = attention_descriptor<16>(query + k / 4 * TILE::QUERY_BOX + k % 4 * 32),
+                           b = attention_descriptor<16>(keys + k / 4 * TILE::BOX + k % 4 * 32);
+            if (k == 0)
+                mm_wgmma_first<T, TILE::KEYS>(score, a, b);
+            else
+                mm_wgmma<T, TILE::KEYS, true, true>(score, a, b);
+        }
+        mm_wgmma_commit();
+    }
+    __device__ __forceinline__ void add_values(unsigned values)
+    {
+#pragma unroll
+        for (int k = 0; k < STEPS; k++)
+            mm_wgmma_fed_across<T, COLUMNS>(sum, weights[k], attention_descriptor<TILE::BOX>(values + k * 2048));
+        mm_wgmma_commit();
+    }
+    /* Products that a row does not take become -inf; where they are not plain, the others scores. first: the first key's number. */
+    __device__ __forceinline__ void select(const attention_shape &a, const ks_job_sides &job,
+                                           const attention_row (&r)[2], int64_t first, bool plain)
+    {
+        const int pair = threadIdx.x % 4 * 2;
+        taken = 0;
+        if (plain && !a.s.masked) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int from = (int)min(max(r[h].range.first - first, (int64_t)0), (int64_t)TILE::KEYS) - pair,
+                          to = (int)min(max(r[h].range.end - first, (int64_t)0), (int64_t)TILE::KEYS) - pair;
+#pragma unroll
+                for (int i = 0; i < TILES * 2; i++) {
+                    const int at = i / 2 * 8 + i % 2;
+                    const bool takes = at >= from && at < to;
+                    if (!takes) score[i / 2 * 4 + 2 * h + i % 2] = -INFINITY;
+                    taken |= (uint64_t)takes << (i / 2 * 4 + 2 * h + i % 2);
+                }
+            }
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < TILES * 4; i++) {
+            const int h = i / 2 % 2;
+            const int64_t key = first + i / 4 * 8 + pair + i % 2;
+            bool takes;
+            if (plain) {
+                takes = key >= r[h].range.first && key < r[h].range.end && (job.in + a.mask)[r[h].mask + key] != 0;
+                if (!takes) score[i] = -INFINITY;
+            } else {
+                score[i] = attention_score<T>(a, job, r[h], key, score[i], &takes);
+            }
+            taken |= (uint64_t)takes << i;
+        }
+    }
+    /* factor: of a score's power of two. */
+    __device__ __forceinline__ void weigh(float factor)
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float here = most[h], added = 0;
+#pragma unroll
+            for (int t = 0; t < TILES; t++) here = fmaxf(here, fmaxf(score[t * 4 + 2 * h], score[t * 4 + 2 * h + 1]));
+#pragma unroll
+            for (int distance = 1; distance < 4; distance *= 2) here = fmaxf(here, ks_shuffle(here, distance));
+            const float reference = attention_reference(here) * factor;
+            shrink[h] = most[h] == here ? 1 : ks_exp2_quick((most[h] - here) * factor);
+#pragma unroll
+            for (int t = 0; t < TILES; t++)
+#pragma unroll
+                for (int e = t * 4 + 2 * h; e < t * 4 + 2 * h + 2; e++) {
+                    score[e] = ks_exp2_quick(fmaf(score[e], factor, -reference));
+                    added += score[e];
+                }
+            total[h] = fmaf(total[h], shrink[h], added); /* of this thread's keys */
+            most[h] = here;
+            /* A total is never below 0: sums wait for weights, else the wait for their products moves in front of the weights. */
+            shrink[h] = __uint_as_float(__float_as_uint(shrink[h]) | __float_as_uint(total[h]) >> 31);
+        }
+    }
+    __device__ __forceinline__ void round_weights()
+    {
+#pragma unroll
+        for (int k = 0; k < STEPS; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) weights[k][i] = ks_round_two<T>(score[k * 8 + 2 * i], score[k * 8 + 2 * i + 1]);
+    }
+    __device__ __forceinline__ void shrink_sums()
+    {
+#pragma unroll
+        for (int i = 0; i < COLUMNS / 2; i++) sum[i] *= shrink[i / 2 % 2];
+    }
+    /* What values that are not finite add to the rows that take them: as attention_warp's taint(). */
+    __device__ __forceinline__ void taint(unsigned values)
+    {
+        const int lane_id = threadIdx.x % KS_WARP;
+#pragma unroll 1
+        for (int k = 0; k < STEPS; k++) {
+            const uint32_t bits = (uint32_t)(taken >> k * 8);
+            uint32_t takes[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                takes[i] = ks_round_two<T>(bits >> 2 * i & 1 ? 1.0f : 0.0f, bits >> (2 * i + 1) & 1 ? 1.0f : 0.0f);
+#pragma unroll
+            for (int f = 0; f < FOURS; f += 2) {
+                const int key = k * 16 + lane_id % 16, chunk = f % 8 + lane_id / 16;
+                uint32_t b[4];
+                mm_ldmatrix<true>(b, values + f / 8 * TILE::BOX + key * 128 + (chunk ^ key % 8) * 16);
+#pragma unroll 1
+                for (int kind = 0; kind < 3; kind++) attention_taint<T>(takes, b, sum + f * 4, kind);
+            }
+        }
+    }
+    __device__ __forceinline__ void end()
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int distance = 1; distance < 4; distance *= 2) total[h] += ks_shuffle(total[h], distance);
+    }
+};
+
+/* Keys that a row leaves out have no influence, whatever their values: those that are not finite become 0 in shared memory, behind what
+ * they add to the rows that take them. By all consumers. */
+template <class T, int COLUMNS>
+__device__ __forceinline__ void attention_clean(attention_group<T, COLUMNS> &mine, unsigned values,
+                                                unsigned char *memory)
+{
+    using TILE = attention_tile<COLUMNS>;
+    uint4 *const vectors = (uint4 *)memory + threadIdx.x;
+    uint32_t found = 0;
+#pragma unroll 4
+    for (int i = 0; i < TILE::OPERAND / 16; i += TILE::CONSUMERS) {
+        const uint4 eight = vectors[i];
+        found |= attention_broken<T>(eight.x) | attention_broken<T>(eight.y) | attention_broken<T>(eight.z) |
+                 attention_broken<T>(eight.w);
+    }
+    if (!mm_barrier_any<ATTENTION_BARRIER_ALL, TILE::CONSUMERS>(found != 0)) return;
+    mine.taint(values);
+    mm_barrier_sync<ATTENTION_BARRIER_ALL, TILE::CONSUMERS>();
+#pragma unroll 1
+    for (int i = 0; i < TILE::OPERAND / 16; i += TILE::CONSUMERS) {
+        uint4 eight = vectors[i];
+        eight.x &= ~attention_broken<T>(eight.x), eight.y &= ~attention_broken<T>(eight.y);
+        eight.z &= ~attention_broken<T>(eight.z), eight.w &= ~attention_broken<T>(eight.w);
+        vectors[i] = eight;
+    }
+    mm_shared_publish();
+    mm_barrier_sync<ATTENTION_BARRIER_ALL, TILE::CONSUMERS>();
+}
+
+/* A thread has half a row of the query. */
+template <class T, int COLUMNS>
+__device__ __forceinline__ void attention_load_query(const attention_shape &a, const ks_job_sides &job,
+                                                     const attention_item &w, int warpgroup, unsigned to)
+{
+    using TILE = attention_tile<COLUMNS>;
+    const int row = threadIdx.x % 128 / 2;
+    const attention_row r = attention_row_of<uint32_t>(a, w.batch, w.kv_head, w.row + warpgroup * 64 + row, w.keys);
+    const T *const from =
+        (const T *)(job.in + a.query) + w.batch * a.s.query.batch + r.head * a.s.query.head + r.query * a.s.query.row;
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 16; i++) {
+        const int vector = i * 2 + threadIdx.x % 2;
+        const bool there = r.there && vector * 8 < a.s.depth;
+        mm_copy_async(to + vector / 8 * TILE::QUERY_BOX + row * 128 + (vector % 8 ^ row % 8) * 16,
+                      there ? from + vector * 8 : from, there);
+    }
+    mm_copy_commit();
+    mm_copy_wait<0>();
+    mm_shared_publish();
+    mm_barrier_sync_at((int)ATTENTION_BARRIER_GROUP + warpgroup, 128);
+}
+
+template <class T, int COLUMNS>
+__device__ __forceinline__ void attention_put_group(const attention_shape &a, const ks_job_sides &job,
+                                                    const attention_item &w, int64_t row, float unit,
+                                                    const attention_group<T, COLUMNS> &of)
+{
+    const int pair = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const attention_row r = attention_row_of<uint32_t>(a, w.batch, w.kv_head, row + 8 * h, w.keys);
+        if (!r.there) continue;
+        const bool nothing = attention_is_nothing(of.most[h], of.total[h]);
+        const float each = 1 / of.total[h], none = a.s.nan_rows ? NAN : 0;
+        T *const out = attention_out<T>(a, job, w.batch, r) + pair;
+        if (pair == 0) attention_put_lse(a, job, w.batch, r, of.most[h] * unit, of.total[h]);
+#pragma unroll
+        for (int f = 0; f < COLUMNS / 8; f++) {
+            if (f * 8 >= a.s.value_depth) break;
+            const float *const two = of.sum + f * 4 + 2 * h;
+            *(uint32_t *)(out + f * 8) =
+                ks_round_two<T>(nothing ? none : fmaf(two[0], each, 0.0f), nothing ? none : fmaf(two[1], each, 0.0f));
+        }
+    }
+}
+
+/* --- the kernel ------------------------------------------------------------------------------------------------------ */
+
+template <int COLUMNS>
+__device__ __forceinline__ void attention_fill_all(const ks_site &site, const attention_shape &a,
+                                                   const attention_maps &maps, const ks_job_sides &job,
+                                                   attention_stages<COLUMNS> ring)
+{
+#pragma unroll 1
+    for (int64_t at = blockIdx.x; at < a.units * a.tiles; at += gridDim.x) {
+        const attention_item w =
+            attention_item_of<uint32_t>(site, a, job, at, ATTENTION_WGMMA_ROWS, attention_tile<COLUMNS>::KEYS);
+#pragma unroll 1
+        for (int64_t first = w.first; first < w.end; first += attention_tile<COLUMNS>::KEYS) {
+            ring.fill(0, &maps.key, (int)first, (int)w.kv_head, (int)w.batch);
+            ring.fill(1, &maps.value, (int)first, (int)w.kv_head, (int)w.batch);
+            ring.next();
+        }
+    }
+}
+
+/* What a consumer knows of its tile. */
+template <int KEYS>
+struct attention_work {
+    attention_item item;
+    ks_attention_range common;
+    int64_t row; /* of this thread, the first one */
+    attention_row r[2];
+
+    __device__ __forceinline__ attention_work(const ks_site &site, const attention_shape &a, const ks_job_sides &job,
+                                              int64_t at)
+    {
+        const int lane_id = threadIdx.x % KS_WARP;
+        item = attention_item_of<uint32_t>(site, a, job, at, ATTENTION_WGMMA_ROWS, KEYS);
+        common = attention_common(a.s, item.row, (int)min((int64_t)ATTENTION_WGMMA_ROWS, a.rows - item.row), item.keys);
+        row = item.row + threadIdx.x / KS_WARP * 16 + lane_id / 4;
+        r[0] = attention_row_of<uint32_t>(a, item.batch, item.kv_head, row, item.keys);
+        r[1] = attention_row_of<uint32_t>(a, item.batch, item.kv_head, row + 8, item.keys);
+    }
+    /* Each row takes all keys of the block. */
+    __device__ __forceinline__ bool is_whole(const attention_shape &a, int64_t first) const
+    {
+        return !a.s.masked && common.first <= first && common.end >= first + KEYS;
+    }
+    /* A key that is there is not taken by some row. */
+    __device__ __forceinline__ bool leaves(const attention_shape &a, int64_t first) const
+    {
+        return a.s.masked || common.first > first || common.end < min(first + KEYS, a.s.keys);
+    }
+};
+
+template <class T, int COLUMNS>
+__device__ __forceinline__ void attention_take_all(const ks_site &site, const attention_shape &a,
+                                                   const ks_job_sides &job, unsigned queries,
+                                                   attention_stages<COLUMNS> ring, unsigned char *generic)
+{
+    using TILE = attention_tile<COLUMNS>;
+    const int warpgroup = threadIdx.x / 128, turn = (int)ATTENTION_BARRIER_TURN + warpgroup,
+              other = (int)ATTENTION_BARRIER_TURN + (warpgroup ^ 1);
+    const bool plain = attention_is_plain(a.s);
+    const float unit = plain ? (float)a.s.scale : 1.0f, factor = unit * ATTENTION_LOG2_E;
+    const unsigned query = queries + warpgroup * TILE::QUERY_GROUP;
+    if (warpgroup == 1) mm_barrier_join_at(other, TILE::CONSUMERS);
+#pragma unroll 1
+    for (int64_t at = blockIdx.x; at < a.units * a.tiles; at += gridDim.x) {
+        const attention_work<TILE::KEYS> w(site, a, job, at);
+        attention_group<T, COLUMNS> mine;
+        mine.clear();
+        if (w.item.first < w.item.end) {
+            attention_load_query<T, COLUMNS>(a, job, w.item, warpgroup, query);
+            ring.wait_keys();
+            mm_wgmma_fence();
+            mine.multiply(query, ring.keys());
+            mm_wgmma_wait<0>();
+            mm_wgmma_settle(mine.score);
+            ring.give_keys();
+            if (!plain || !w.is_whole(a, w.item.first)) mine.select(a, job, w.r, w.item.first, plain);
+            mine.weigh(factor);
+            mine.round_weights();
+            int64_t first = w.item.first + TILE::KEYS;
+#pragma unroll 1
+            for (; first < w.item.end; first += TILE::KEYS) {
+                attention_stages<COLUMNS> before = ring;
+                ring.next();
+                before.wait_values();
+                if (w.leaves(a, first - TILE::KEYS))
+                    attention_clean<T, COLUMNS>(mine, before.values(), generic + (before.values() - ring.memory));
+                ring.wait_keys();
+                mm_barrier_sync_at(turn, TILE::CONSUMERS);
+                mm_wgmma_settle(mine.sum);
+                mm_wgmma_fence();
+                mine.multiply(query, ring.keys());
+                mine.add_values(before.values());
+                mm_barrier_join_at(other, TILE::CONSUMERS);
+                mm_wgmma_wait<1>();
+                mm_wgmma_settle(mine.score);
+                ring.give_keys();
+                if (plain && w.is_whole(a, first)) {
+                    mine.weigh(factor);
+                    mm_wgmma_settle(mine.score); /* else the compiler weighs behind the wait */
+                    mm_wgmma_wait<0>();
+                    mm_wgmma_settle(mine.sum);
+                } else { /* behind the products, whose registers are needed */
+                    mm_wgmma_wait<0>();
+                    mm_wgmma_settle(mine.sum);
+                    mine.select(a, job, w.r, first, plain);
+                    mine.weigh(factor);
+                }
+                before.give_values();
+                mine.shrink_sums();
+                mine.round_weights();
+            }
+            ring.wait_values();
+            if (w.leaves(a, first - TILE::KEYS))
+                attention_clean<T, COLUMNS>(mine, ring.values(), generic + (ring.values() - ring.memory));
+            mm_wgmma_settle(mine.sum);
+            mm_wgmma_fence();
+            mine.add_values(ring.values());
+            mm_wgmma_wait<0>();
+            mm_wgmma_settle(mine.sum);
+            ring.give_values();
+            ring.next();
+            mine.end();
+        }
+        attention_put_group<T, COLUMNS>(a, job, w.item, w.row, unit, mine);
+    }
+    if (warpgroup == 0) mm_barrier_sync_at(turn, TILE::CONSUMERS);
+}
+#endif
+
+/* Device memory only: the maps hold addresses. Empty where the code is not made for sm_90a. */
+template <class T, int COLUMNS>
+__global__ void __launch_bounds__(ATTENTION_WGMMA_THREADS, 1)
+    attention_wgmma(ks_site site, const __grid_constant__ attention_shape a,
+                    const __grid_constant__ attention_maps maps)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    using TILE = attention_tile<COLUMNS>;
+    __shared__ uint64_t barriers[TILE::STAGES * 4];
+    const ks_job_sides job = site.only;
+    unsigned char *const dynamic = (unsigned char *)ks_dynamic;
+    const unsigned at = mm_shared_address(dynamic), queries = (at + 1023) & ~1023u, stages = queries + TILE::QUERY;
+    const attention_stages<COLUMNS> ring(stages, mm_shared_address(barriers));
+    if (a.starts) ks_start(site);
+    if (threadIdx.x == 0) ring.make();
+    __syncthreads();
+    if (threadIdx.x >= TILE::CONSUMERS) {
+        mm_registers_give<24>();
+        if (threadIdx.x == TILE::CONSUMERS) attention_fill_all<COLUMNS>(site, a, maps, job, ring);
+    } else {
+        mm_registers_take<240>();
+        attention_take_all<T, COLUMNS>(site, a, job, queries, ring, dynamic + (stages - at));
+        if (a.ends) ks_leave<true>(site);
+    }
+#endif
+}
+
+#endif
