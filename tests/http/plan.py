@@ -54,6 +54,10 @@ GOOD = [
     ("scan", "shape=2,0&op=max", "FP32", [2, 0], 0),
     ("histogram", "shape=6,11&bins=10&min=0&max=2.5&axis=1", "INT64", [6, 10], 744),
     ("histogram_256", "shape=100&datatype=UINT8", "INT64", [256], 2148),
+    ("quantize", "shape=6,11&scale_per=row", "INT8", [6, 11], 354),
+    ("quantize_fp8_bf16", "shape=6,11", "FP8E4M3", [6, 11], 202),
+    ("quantize", "shape=6,11&shape=11&scale_per=column&out_datatype=FP8E5M2&datatype=FP16&datatype=FP32", "FP8E5M2", [6, 11], 286),
+    ("dequantize", "shape=6,11&shape=1&datatype=INT8&datatype=FP32", "FP32", [6, 11], 334),
     ("gather", "shape=100,8&shape=3", "FP32", [3, 8], 300),  # slices of 32 bytes, of which memory moves 64
     ("gather", "shape=9,2,100&shape=4&datatype=BF16&datatype=INT64&axis=1", "BF16", [9, 4, 100], 10832),
     ("gather_bag", "shape=100,16&shape=7&shape=4", "FP32", [3, 16], 684),
@@ -137,6 +141,11 @@ BAD = [
     ("histogram", "shape=2,4", 400, "parameter"),
     ("histogram", "shape=2,4&min=0&max=1&bins=0", 400, "parameter"),
     ("histogram", "shape=2,4&min=0&max=1&axis=0", 400, "axis"),
+    ("quantize", "shape=2,4&datatype=FP64", 400, "datatype"),
+    ("quantize", "shape=2,4&shape=2", 400, "shape"),
+    ("quantize", "shape=2,4&scale_per=block", 400, "parameter"),
+    ("dequantize", "shape=2,4&datatype=INT8", 400, "name"),
+    ("dequantize", "shape=2,4&shape=2&scale_per=column&datatype=INT8&datatype=FP32", 400, "shape"),
     ("gather", "shape=5,6&shape=3&axis=2", 400, "axis"),
     ("gather", "shape=5,6&shape=3&kind=elements", 400, "shape"),
     ("gather", "shape=5,6&shape=3&datatype=FP32", 400, "datatype"),
@@ -178,7 +187,7 @@ def good(daemon):
         names = ["INPUT0", "INPUT2"] if model == "softmax_lengths" else re.findall("input=(INPUT.)", query) or ["INPUT0", "INPUT1", "INPUT2"]
         check([t["name"] for t in got["inputs"]] == names[:("&" + query).count("&shape=")], query, got["inputs"])
         check(got["outputs"][0] == {"name": "OUTPUT0", "datatype": datatype, "shape": shape}, query, got["outputs"])
-        check(len(got["outputs"]) == 1 + model.startswith(("topk", "search")), query, got["outputs"])
+        check(len(got["outputs"]) == 1 + model.startswith(("topk", "search", "quantize")), query, got["outputs"])
         check(got["bytes"] == size, query, got["bytes"])
         # work of no bytes is answered without a launch: its grid may be empty
         launched = (got["grid"], got["threads"], got["cluster"]) if size else (1,)

@@ -28,6 +28,8 @@ ATTENTION = "/v2/models/attention/infer"
 SEARCH = "/v2/models/search/infer"
 SCAN = "/v2/models/scan/infer"
 HISTOGRAM = "/v2/models/histogram/infer"
+QUANTIZE = "/v2/models/quantize/infer"
+DEQUANTIZE = "/v2/models/dequantize/infer"
 GATHER = "/v2/models/gather/infer"
 LAYOUT = "/v2/models/layout/infer"
 WINDOW = "/v2/models/window/infer"
@@ -94,6 +96,12 @@ def norm(second=None, name="INPUT1", datatype='"FP32"', shape="[2,4]", to=NORM, 
 def topk(shape="[2,4]", to=TOPK, **given):
     """topk of ones."""
     return infer(tensor(shape, ones(shape)), to=to, more=',"parameters":' + json.dumps(given))
+
+
+def scaled(scales=None, numbers=None, datatype='"FP32"', x='"FP32"', shape="[2,4]", to=QUANTIZE, **given):
+    """quantize or dequantize of ones by scales."""
+    more = [tensor(scales, json.dumps(numbers) if numbers else ones(scales), datatype, '"INPUT1"')] if scales else []
+    return infer(tensor(shape, ones(shape), x), *more, to=to, more=',"parameters":' + json.dumps(given))
 
 
 def search(matrix="[6,4]", queries="[2,4]", third=None, name="INPUT2", datatype='"FP32"', to=SEARCH, **given):
@@ -432,6 +440,22 @@ WORD_ROWS = [
     Row("histogram_256 with other bins", parameters("/v2/models/histogram_256/infer", bins=10), 400, "parameter", STAYS),
     Row("histogram of rank 9", infer(to=HISTOGRAM, shape="[1,1,1,1,1,1,1,1,1]", data="[1]"), 400, "shape", STAYS),
     Row("scan of rank 9", infer(to=SCAN, shape="[1,1,1,1,1,1,1,1,1]", data="[1]"), 400, "shape", STAYS),
+    Row("quantize of integers", scaled(x='"INT8"'), 400, "datatype", STAYS),
+    Row("quantize to integers of 16 bits", scaled(out_datatype="INT16"), 400, "parameter", STAYS),
+    Row("quantize by blocks", scaled(scale_per="block"), 400, "parameter", STAYS),
+    Row("quantize with a scale in FP16", scaled("[1]", datatype='"FP16"'), 400, "datatype", STAYS),
+    Row("quantize with too many scales", scaled("[2]"), 400, "shape", STAYS, "quantize: INPUT1 (scale) has shape [2], takes [1] with scale_per tensor"),
+    Row("quantize with scales of other rows", scaled("[3]", scale_per="row"), 400, "shape", STAYS, "quantize: INPUT1 (scale) has shape [3], takes [2] with scale_per row"),
+    Row("quantize by a scale of 0", scaled("[1]", [0]), 400, "range", STAYS, "quantize: INPUT1 (scale) has 0 at place 0: takes finite numbers above 0"),
+    Row("quantize by a scale below 0", scaled("[4]", [1, 1, -0.5, -1], scale_per="column"), 400, "range", STAYS, "quantize: INPUT1 (scale) has -0.5 at place 2: takes finite numbers above 0"),
+    Row("quantize_int8 to FP8", scaled(to="/v2/models/quantize_int8/infer", out_datatype="FP8E4M3"), 400, "parameter", STAYS),
+    Row("dequantize without scales", scaled(x='"INT8"', to=DEQUANTIZE), 400, "name", STAYS),
+    Row("dequantize of FP32", scaled("[1]", to=DEQUANTIZE), 400, "datatype", STAYS),
+    Row("dequantize with scales of other columns", scaled("[2]", x='"INT8"', to=DEQUANTIZE, scale_per="column"), 400, "shape", STAYS,
+        "dequantize: INPUT1 (scale) has shape [2], takes [4] with scale_per column"),
+    Row("dequantize by a scale of 0", scaled("[2]", [1, 0], x='"INT8"', to=DEQUANTIZE, scale_per="row"), 400, "range", STAYS,
+        "dequantize: INPUT1 (scale) has 0 at place 1: takes finite numbers above 0"),
+    Row("dequantize of FP8 beyond its largest", infer(tensor("[1]", "[449]", '"FP8E4M3"'), tensor("[1]", "[1]", name='"INPUT1"'), to=DEQUANTIZE), 400, "range", STAYS),
     Row("gather by floats", gather([0, 1], datatype='"FP32"'), 400, "datatype", STAYS, "inference input 'INPUT1' data-type is 'FP32', but model 'gather' expects 'INT32,INT64'"),
     Row("gather along an axis outside", gather([0], axis=2), 400, "axis", STAYS),
     Row("gather of an unknown kind", gather([0], kind="rows"), 400, "parameter", STAYS),

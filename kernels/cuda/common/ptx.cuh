@@ -75,6 +75,22 @@ __device__ __forceinline__ float ks_max_nan(float a, float b)
     return c;
 }
 
+#if __CUDA_ARCH__ >= 890
+/* Two in FP8, the first one low: rounded to nearest even, saturating; NaN stays. */
+__device__ __forceinline__ uint32_t ks_pack_e4m3(float low, float high)
+{
+    uint16_t two;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(high), "f"(low));
+    return two;
+}
+__device__ __forceinline__ uint32_t ks_pack_e5m2(float low, float high)
+{
+    uint16_t two;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(two) : "f"(high), "f"(low));
+    return two;
+}
+#endif
+
 /* --- two 16-bit elements of type T in a word, the first one low ------------------------------------------------------ */
 
 /* Each rounds once, to nearest even. */
