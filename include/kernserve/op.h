@@ -151,7 +151,7 @@ struct ks_op {
      * same index of its first dimension, and from the other inputs. NULL: never. */
     bool (*joins)(const ks_spec *spec);
     /* Elements from row to row as its kernels would have a tensor of that shape, where it stays and may be put so once; 0: as it is.
-     * NULL: always. Rows are those of the last dimension; a tensor put so is an input whose `pitch` is set. */
+     * NULL: always, and so are small inputs. Rows are those of the last dimension; a tensor put so is an input whose `pitch` is set. */
     int64_t (*pitch)(const ks_tensor *tensor);
     /* Of a resolved spec: OUTPUT0 is INPUT0's bytes as they lie, and the only output: in a chain it takes no step. NULL: never. */
     bool (*moves_nothing)(const ks_spec *spec);

@@ -55,7 +55,7 @@ def examples(daemon, document):
 VALUES = {
     "softmax": {"axis": "0", "log": "true", "scale": "2", "causal": "top_left", "masked_rows": "zero", "out_datatype": "FP64"},
     "reduce": {"axis": "0", "op": "max", "keepdims": "true", "ddof": "1", "p": "inf"},
-    "matmul": {"transpose_a": "true", "transpose_b": "false", "alpha": "0.5", "activation": "relu", "precision": "exact"},
+    "matmul": {"transpose_a": "true", "transpose_b": "false", "alpha": "0.5", "activation": "relu", "precision": "exact", "out_datatype": "FP32"},
     "norm": {"axis": "1", "kind": "rms", "groups": "1", "eps": "0.5", "activation": "gelu_tanh", "sum_out": "true", "out_datatype": "FP64"},
     "map": {"op": "relu", "a": "2", "b": "1", "out_datatype": "INT8"},
     "topk": {"axis": "0", "k": "2", "largest": "false", "sorted": "true", "index_datatype": "INT32"},

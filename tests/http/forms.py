@@ -307,7 +307,8 @@ def factors(random, datatype, shape):
 
 
 def random_matmul(random, longest, datatype=None):
-    datatype = datatype or random.choice(("FP32", "FP64", "FP16", "BF16"))
+    datatype = datatype or random.choice(("FP32", "FP64", "FP16", "BF16", "INT8", "FP8E4M3"))
+    narrow = datatype in ("INT8", "FP8E4M3")
     m, n, k = (random.randint(1, min(longest, 24)) for _ in range(3))
     lead = random.choice(([], [], [2], [3, 2]))
     parameters = {}
@@ -321,7 +322,18 @@ def random_matmul(random, longest, datatype=None):
     other = [1 if random.random() < 0.3 else d for d in lead]
     a = random_tensor(random, datatype, lead + ([k, m] if ta else [m, k]))
     b = random_tensor(random, datatype, other + ([n, k] if tb else [k, n]), 1.0)
-    return Case("matmul", [a, b], **parameters)
+    if not narrow:
+        return Case("matmul", [a, b], **parameters)
+    scales = [_random_scales(random, extents, random.choice(("tensor", "column"))) if random.random() < 0.6 else None for extents in (lead + [m], other + [n])]
+    scales = [one and (one if count(one.shape) == 1 else Tensor("FP32", extents, [math.exp(random.gauss(0, 1)) for _ in range(count(extents))]))
+              for one, extents in zip(scales, (lead + [m], other + [n]))]
+    if datatype == "INT8" and not any(scales):
+        parameters.pop("alpha", None)
+    elif random.random() < 0.4:
+        parameters["out_datatype"] = random.choice(("FP32", "FP16", "BF16"))
+    while scales and not scales[-1]:
+        scales.pop()
+    return Case("matmul", [a, b, *([None] if scales else []), *scales], **parameters)
 
 
 def random_norm(random, longest, datatype=None):

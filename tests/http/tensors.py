@@ -284,14 +284,22 @@ def reduce(x, segments=None, op="sum", axis=-1, keepdims=False, ddof=0, p=2):
     return Expected(datatype, shape, values, _rounded(datatype, values, errors))
 
 
-def matmul(a, b, transpose_a=False, transpose_b=False, alpha=1.0):
+def _scale_of(scales, leading, place, each, i):
+    """Of row or column i of the matrix at that place."""
+    return 1.0 if scales is None else scales.values[0 if count(scales.shape) == 1 else _offset(place, leading) * each + i]
+
+
+def matmul(a, b, bias=None, scale_a=None, scale_b=None, transpose_a=False, transpose_b=False, alpha=1.0, out_datatype="auto"):
     sa, sb = a.shape, b.shape
     m, k = (sa[-1], sa[-2]) if transpose_a else (sa[-2], sa[-1])
     n = sb[-2] if transpose_b else sb[-1]
     rank = max(len(sa), len(sb))
     la, lb = [1] * (rank - len(sa)) + sa[:-2], [1] * (rank - len(sb)) + sb[:-2]
     lead = [max(p, q) if min(p, q) else 0 for p, q in zip(la, lb)]
-    unit = arithmetic(a.datatype)
+    narrow = a.datatype == "INT8" or a.datatype in FP8
+    whole = a.datatype == "INT8" and out_datatype in ("auto", "INT32") and scale_a is scale_b is None
+    out = "INT32" if whole else a.datatype if not narrow else "FP32" if out_datatype == "auto" else out_datatype
+    unit = 0 if whole else UNIT["FP32"] if narrow else arithmetic(a.datatype)
     values, errors = [], []
     for place in itertools.product(*map(range, lead)):
         oa = _offset(place, la) * m * k
@@ -301,9 +309,10 @@ def matmul(a, b, transpose_a=False, transpose_b=False, alpha=1.0):
                 left = [a.values[oa + (p * m + i if transpose_a else i * k + p)] for p in range(k)]
                 right = [b.values[ob + (j * k + p if transpose_b else p * n + j)] for p in range(k)]
                 products = [u * v for u, v in zip(left, right)]
-                values.append(alpha * math.fsum(products))
-                errors.append(abs(alpha) * (2 * math.sqrt(k) + 4) * unit * math.fsum(map(abs, products)))
-    return Expected(a.datatype, lead + [m, n], values, _rounded(a.datatype, values, errors))
+                scale = alpha * _scale_of(scale_a, la, place, m, i) * _scale_of(scale_b, lb, place, n, j)
+                values.append(sum(products) if whole else scale * math.fsum(products))
+                errors.append(abs(scale) * (2 * math.sqrt(k) + 4) * unit * math.fsum(map(abs, products)))
+    return Expected(out, lead + [m, n], values, _rounded(out, values, errors))
 
 
 def _offset(place, dims):

@@ -33,6 +33,17 @@ __device__ __forceinline__ uint32_t ks_to_fp8(float x, float most)
     return sign | (x != x ? (MANTISSA == 3 ? 0x7Fu : 0x7Eu) : either);
 }
 
+/* Two of the low 16 bits as FP16, the first one low; exact. */
+__device__ __forceinline__ uint32_t ks_of_e4m3_pair(uint32_t two)
+{
+#if __CUDA_ARCH__ >= 890
+    return ks_unpack_e4m3(two);
+#else
+    const __half low = __float2half_rn(ks_of_e4m3(two & 0xFF)), high = __float2half_rn(ks_of_e4m3(two >> 8 & 0xFF));
+    return (uint32_t)__half_as_ushort(high) << 16 | __half_as_ushort(low);
+#endif
+}
+
 /* Two at once, the first one low. Chips from 8.9 on have an instruction, whose NaN has no sign. */
 __device__ __forceinline__ uint32_t ks_to_e4m3_pair(float low, float high)
 {

@@ -83,6 +83,13 @@ __device__ __forceinline__ uint32_t ks_pack_e4m3(float low, float high)
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(high), "f"(low));
     return two;
 }
+/* Two of the low 16 bits as FP16. */
+__device__ __forceinline__ uint32_t ks_unpack_e4m3(uint32_t two)
+{
+    uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)two));
+    return halves;
+}
 __device__ __forceinline__ uint32_t ks_pack_e5m2(float low, float high)
 {
     uint16_t two;
