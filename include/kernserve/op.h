@@ -82,7 +82,7 @@ typedef struct ks_input {
     int rank_min, rank_max;  /* accepted; checked by resolve */
     int rank;                /* declared in the metadata; 0: the op's in_rank, or the nearest that the input takes */
     bool optional;           /* may be left out, wherever it stands */
-    bool positive;           /* takes finite numbers above 0: what is run without a request has such */
+    bool positive;           /* takes finite numbers of at least 2^-126: what is run without a request has such */
     bool small; /* lies in front of the others in the slot's side, so that rows run while INPUT0 still comes */
 } ks_input;
 

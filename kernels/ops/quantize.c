@@ -1,11 +1,11 @@
 /* To 8 bits by scales, and back: descriptors and rules of quantize and dequantize.
  *
- *   quantize     OUTPUT0 = x / scale, rounded to nearest even, saturating; OUTPUT1 = the scales
+ *   quantize     OUTPUT0 = x * (1 / scale), rounded to nearest even, saturating; OUTPUT1 = the scales
  *   dequantize   OUTPUT0 = x * scale
  *
  * Shapes   x: any, of rank 1 to 8. Scales: [1] for the tensor; x's without its last axis, one for each row; the last axis, one for each
  *          column.
- * Values   in FP32, the quotient and the product rounded once before the output's rounding. A scale that is computed is the largest finite
+ * Values   in FP32: the reciprocal of the scale and each product are rounded once, before the output's rounding. A scale that is computed is the largest finite
  *          magnitude of what it is for, divided by the largest value of the datatype (127, 448, 57344), and 2^-126 at least; 1 where all of
  *          that is 0 or not finite. NaN is NaN in FP8 and 0 in INT8; infinity saturates. */
 #include "ops/quantize/quantize.h"

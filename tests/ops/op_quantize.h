@@ -59,10 +59,10 @@ static inline void *quantize_memory(size_t bytes)
     return memory;
 }
 
-/* Numbers above 0, among them now and then the least and the largest. */
+/* Scales, among them now and then the least and the largest. */
 static inline void quantize_fill_scales(float *scales, int64_t count)
 {
-    static const float ends[] = {0x1p-149f, 0x1p-126f, 0x1p-60f, 0x1p60f, FLT_MAX, 1.0f, 0x1.fffffep-1f};
+    static const float ends[] = {0x1.000002p-126f, 0x1p-126f, 0x1p-60f, 0x1p60f, FLT_MAX, 1.0f, 0x1.fffffep-1f};
     for (int64_t i = 0; i < count; i++)
         scales[i] = values_below(8) ? (float)exp(2 * values_normal()) : ends[values_below(7)];
 }
@@ -116,7 +116,7 @@ static inline void quantize_try(const ks_spec *spec, const void *const *in, quan
 /* A scale that is none at the first, a middle and the last place, with a worse one behind; and among jobs that go on. */
 static inline void quantize_bad_scales(const ks_spec *spec, const void *in, quantize_check_fn *check)
 {
-    static const float bad[] = {0.0f, -0.0f, -1.5f, -0x1p-149f, INFINITY, -INFINITY, NAN};
+    static const float bad[] = {0.0f, -0.0f, -1.5f, 0x1.fffffcp-127f, INFINITY, -INFINITY, NAN};
     const int64_t count = ks_tensor_count(&spec->in[1]);
     float *good = quantize_memory(spec->in[1].size_bytes), *scales = quantize_memory(spec->in[1].size_bytes);
     void *out = quantize_memory(ks_spec_out_bytes(spec));

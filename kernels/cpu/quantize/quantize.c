@@ -5,6 +5,7 @@
  *
  * A block of BLOCK elements of a row becomes FP32, is looked at for its largest magnitude or divided, and is rounded. */
 #include "ops/quantize/quantize.h"
+#include "ops/spec/places.h"
 #include "cpu/convert.h"
 #include "cpu/reference.h"
 #include "cpu/simd.h"
@@ -45,11 +46,14 @@ KS_CLONES static void largest_each(const uint32_t *restrict x, int count, uint32
 /* step: 0 where one scale is for all. */
 KS_CLONES static void divide(float *restrict x, const float *restrict scales, int step, int count)
 {
-    const float one = scales[0];
+    const float one = 1.0f / scales[0];
     if (step)
-        for (int i = 0; i < count; i++) x[i] /= scales[i];
+        for (int i = 0; i < count; i++) {
+            const float inverse = 1.0f / scales[i];
+            x[i] *= inverse;
+        }
     else
-        for (int i = 0; i < count; i++) x[i] /= one;
+        for (int i = 0; i < count; i++) x[i] *= one;
 }
 
 KS_CLONES static void multiply(float *restrict x, const float *restrict scales, int step, int count)
@@ -173,7 +177,7 @@ static float scale_of(uint32_t bits, ks_dtype to)
     float magnitude;
     memcpy(&magnitude, &bits, sizeof magnitude);
     const float scale = magnitude / ks_quantize_most(to);
-    return bits == 0 ? 1.0f : scale < KS_QUANTIZE_SCALE_LEAST ? KS_QUANTIZE_SCALE_LEAST : scale;
+    return bits == 0 ? 1.0f : scale < KS_SCALE_LEAST ? KS_SCALE_LEAST : scale;
 }
 
 static uint32_t largest_of_row(const task *t, int64_t row, uint32_t most)

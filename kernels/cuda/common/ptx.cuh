@@ -75,6 +75,14 @@ __device__ __forceinline__ float ks_max_nan(float a, float b)
     return c;
 }
 
+/* To INT8, to nearest even, saturating, as the last 8 bits; NaN is 0. */
+__device__ __forceinline__ uint32_t ks_to_int8(float x)
+{
+    int32_t code;
+    asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(code) : "f"(x));
+    return (uint32_t)code & 0xFF;
+}
+
 #if __CUDA_ARCH__ >= 890
 /* Two in FP8, the first one low: rounded to nearest even, saturating; NaN stays. */
 __device__ __forceinline__ uint32_t ks_pack_e4m3(float low, float high)

@@ -1,9 +1,10 @@
-/* Elements of quantize and dequantize: magnitudes, scales, quotients, codes of 8 bits, and which scale an element has. */
+/* Elements of quantize and dequantize: magnitudes, scales, codes of 8 bits, and which scale an element has. */
 #ifndef KS_QUANTIZE_ELEMENTS_CUH
 #define KS_QUANTIZE_ELEMENTS_CUH
 
 #include "cuda/common/fp8.cuh"
 #include "cuda/quantize/plan.h"
+#include "ops/spec/places.h"
 
 /* --- magnitudes and scales ------------------------------------------------------------------------------------------- */
 
@@ -14,10 +15,41 @@ __device__ __forceinline__ float quantize_magnitude(float x)
     return __uint_as_float(bits < 0x7F800000u ? bits : 0);
 }
 
-/* Of a vector's elements number from to end - 1. */
+/* The largest magnitude of a vector, as its bits in the lower half of a word or in all of it: infinity and NaN are the largest of all. */
+__device__ __forceinline__ uint32_t quantize_top(const ks_vector<float> &x)
+{
+    uint32_t most = 0;
+#pragma unroll
+    for (int e = 0; e < 4; e++) most = max(most, __float_as_uint(x.element[e]) & 0x7FFFFFFFu);
+    return most;
+}
+
+template <class T>
+__device__ __forceinline__ uint32_t quantize_top(const ks_vector<T> &x)
+{
+    const uint32_t first = __vmaxu2(x.raw.x & 0x7FFF7FFFu, x.raw.y & 0x7FFF7FFFu);
+    const uint32_t second = __vmaxu2(x.raw.z & 0x7FFF7FFFu, x.raw.w & 0x7FFF7FFFu), both = __vmaxu2(first, second);
+    return max(both & 0xFFFFu, both >> 16);
+}
+
+__device__ __forceinline__ float quantize_of_top(uint32_t bits, float)
+{
+    return __uint_as_float(bits);
+}
+template <class T>
+__device__ __forceinline__ float quantize_of_top(uint32_t bits, T)
+{
+    return ks_math_of<T>(bits, 0);
+}
+
+/* Of a vector's elements number from to end - 1; whole vectors of finite numbers by their bits. */
 template <class T>
 __device__ __forceinline__ float quantize_largest(const ks_vector<T> &x, int64_t from, int64_t end, float most)
 {
+    if (from <= 0 && end >= ks_vector<T>::length) {
+        const float top = quantize_of_top(quantize_top(x), T());
+        if (top < INFINITY) return fmaxf(most, top);
+    }
 #pragma unroll
     for (int e = 0; e < ks_vector<T>::length; e++)
         if (e >= from && e < end) most = fmaxf(most, quantize_magnitude(ks_math(x.element[e])));
@@ -33,38 +65,10 @@ struct quantize_maximum {
 
 __device__ __forceinline__ float quantize_scale(float largest, float most)
 {
-    return largest == 0 ? 1.0f : fmaxf(largest / most, KS_QUANTIZE_SCALE_LEAST);
+    return largest == 0 ? 1.0f : fmaxf(largest / most, KS_SCALE_LEAST);
 }
-
-/* x / scale as IEEE 754 rounds it, for many x: by the rounded reciprocal and two exact remainders, of which the second one rounds
- * rightly (Markstein 1990), where neither can be subnormal. What is far beyond the largest value, infinite or NaN stays as it is. */
-struct quantize_quotient {
-    float scale, inverse;
-    bool quick;
-
-    __device__ __forceinline__ quantize_quotient(float of)
-        : scale(of), inverse(0), quick(of >= 0x1p-60f && of <= 0x1p60f)
-    {
-        if (quick) inverse = 1.0f / of;
-    }
-    __device__ __forceinline__ float operator()(float x) const
-    {
-        if (!quick) return x / scale;
-        const float near = x * inverse;
-        const float nearer = fmaf(fmaf(-near, scale, x), inverse, near);
-        const float exact = fmaf(fmaf(-nearer, scale, x), inverse, nearer);
-        return copysignf(fabsf(near) < 0x1p20f ? exact : near, x);
-    }
-};
 
 /* --- codes ----------------------------------------------------------------------------------------------------------- */
-
-/* To nearest even, saturating; NaN is 0. An addition rounds: the code is its sum's last bits. */
-__device__ __forceinline__ uint32_t quantize_to_int8(float x)
-{
-    const float bounded = fminf(fmaxf(x, -128.0f), 127.0f);
-    return __float_as_uint((x == x ? bounded : 0.0f) + 0x1.8p23f) & 0xFF;
-}
 
 /* E codes, 4 in a word, the first one low. The datatype is the same for all threads. */
 template <int E>
@@ -74,8 +78,7 @@ __device__ __forceinline__ void quantize_encode(const float (&x)[E], int to, uin
     for (int w = 0; w < E / 4; w++) {
         const float *const of = x + 4 * w;
         if (to == KS_INT8)
-            words[w] = quantize_to_int8(of[0]) | quantize_to_int8(of[1]) << 8 | quantize_to_int8(of[2]) << 16 |
-                       quantize_to_int8(of[3]) << 24;
+            words[w] = ks_to_int8(of[0]) | ks_to_int8(of[1]) << 8 | ks_to_int8(of[2]) << 16 | ks_to_int8(of[3]) << 24;
         else if (to == KS_FP8E4M3)
             words[w] = ks_to_e4m3_pair(of[0], of[1]) | ks_to_e4m3_pair(of[2], of[3]) << 16;
         else
@@ -142,14 +145,14 @@ __device__ __forceinline__ float quantize_scale_of(const quantize_shape &s, cons
     return scales[INDEX == QUANTIZE_BY_ROW ? s.by_columns.of(first) : 0];
 }
 
-/* Scales that were given: finite, above 0. OUTPUT1, where there is one, has them as well. */
+/* Scales that were given. OUTPUT1, where there is one, has them as well. */
 __device__ __forceinline__ void quantize_take_scales(ks_site site, const quantize_shape &s, const float *scales,
                                                      float *copy)
 {
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < s.scales;
          i += (int64_t)gridDim.x * blockDim.x) {
         const float scale = scales[i];
-        if (!(scale > 0 && scale < INFINITY)) ks_refuse(site, KS_QUANTIZE_SCALE, i);
+        if (!(scale >= KS_SCALE_LEAST && scale < INFINITY)) ks_refuse(site, KS_QUANTIZE_SCALE, i);
         if (copy) copy[i] = scale;
     }
 }

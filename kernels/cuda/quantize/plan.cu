@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const int WARP = 32, ROW_THREADS_MOST = 1024;
+static const int WARP = 32, ROW_THREADS_MOST = QUANTIZE_ROW_THREADS;
 static const int CTAS_SM = 8;          /* that an SM is given where there is work enough */
 static const int PART_ROWS_LEAST = 32; /* of columns */
 
@@ -76,7 +76,7 @@ static void choose_rows(const ks_chip *chip, int64_t rows, int64_t columns, int6
     const int64_t vectors = most(1, over(columns, vector) + (columns % vector != 0));
     const int64_t each = rows >= 4 * (int64_t)chip->sms ? QUANTIZE_HELD : 1; /* vectors of a thread */
     int64_t width = 1;
-    while (width < WARP && width < vectors) width *= 2;
+    while (width < WARP && width * each < vectors) width *= 2;
     if (over(vectors, each) > WARP) width = least(ROW_THREADS_MOST, over(over(vectors, each), WARP) * WARP);
     c->family = QUANTIZE_ROWS;
     c->width = (int16_t)width;

@@ -7,9 +7,10 @@
 #include "ops/quantize/quantize.h"
 
 enum {
-    QUANTIZE_THREADS = 256, /* of a CTA, but of one with a row of its own */
-    QUANTIZE_FLIGHT = 4,    /* vectors of a thread in flight */
-    QUANTIZE_HELD = 4       /* vectors of a row that a thread keeps: it is read once */
+    QUANTIZE_THREADS = 256, /* of a CTA, but of one with a row of its own, which has at most the next number */
+    QUANTIZE_ROW_THREADS = 512,
+    QUANTIZE_FLIGHT = 4, /* vectors of a thread in flight */
+    QUANTIZE_HELD = 4    /* vectors of a row that a thread keeps: it is read once */
 };
 
 /* How the scales come about. */

@@ -14,19 +14,20 @@
 
 template <class T>
 __device__ __forceinline__ void quantize_put(unsigned char *out, const ks_vector<T> &x, const quantize_shape &s,
-                                             const quantize_quotient &quotient, const ks_row &at, int64_t v)
+                                             float inverse, const ks_row &at, int64_t v)
 {
     constexpr int E = ks_vector<T>::length;
     float q[E];
     uint32_t words[E / 4];
 #pragma unroll
-    for (int e = 0; e < E; e++) q[e] = quotient(ks_math(x.element[e]));
+    for (int e = 0; e < E; e++) q[e] = ks_math(x.element[e]) * inverse;
     quantize_encode(q, s.to, words);
     quantize_store<E>(out + (at.first + v) * E, words, v * E - at.skip, s.columns);
 }
 
 template <class T>
-__global__ void __launch_bounds__(1024) quantize_rows(ks_site site, const __grid_constant__ quantize_shape s)
+__global__ void __launch_bounds__(QUANTIZE_ROW_THREADS)
+    quantize_rows(ks_site site, const __grid_constant__ quantize_shape s)
 {
     constexpr int E = ks_vector<T>::length;
     __shared__ float shared[KS_WARPS_MAX];
@@ -59,16 +60,16 @@ __global__ void __launch_bounds__(1024) quantize_rows(ks_site site, const __grid
         }
         most = ks_width_reduce(most, s.width, shared, quantize_maximum());
         const float scale = quantize_scale(most, s.most);
-        const quantize_quotient quotient(scale);
+        const float inverse = 1.0f / scale;
         if (thread == 0 && row < s.rows) ((float *)(void *)(job.out + s.scales_at))[row] = scale;
 #pragma unroll
         for (int u = 0; u < QUANTIZE_HELD; u++) {
             const int64_t v = thread + u * (int64_t)s.width;
-            if (v < vectors) quantize_put(out, x[u], s, quotient, at, v);
+            if (v < vectors) quantize_put(out, x[u], s, inverse, at, v);
         }
 #pragma unroll 2
         for (int64_t v = thread + (int64_t)QUANTIZE_HELD * s.width; v < vectors; v += s.width)
-            quantize_put(out, ks_load_vector<T>(in, at.first + v), s, quotient, at, v);
+            quantize_put(out, ks_load_vector<T>(in, at.first + v), s, inverse, at, v);
     }
     ks_leave<true>(site);
 }
@@ -185,13 +186,13 @@ __device__ __forceinline__ void quantize_vector(const quantize_shape &s, const f
     float q[E];
     uint32_t words[E / 4];
     if constexpr (INDEX == QUANTIZE_BY_TENSOR || INDEX == QUANTIZE_BY_ROW) {
-        const quantize_quotient quotient(INDEX == QUANTIZE_BY_ROW ? quantize_scale_of<INDEX>(s, scales, v * E) : one);
+        const float inverse = INDEX == QUANTIZE_BY_ROW ? 1.0f / quantize_scale_of<INDEX>(s, scales, v * E) : one;
 #pragma unroll
-        for (int e = 0; e < E; e++) q[e] = quotient(ks_math(x.element[e]));
+        for (int e = 0; e < E; e++) q[e] = ks_math(x.element[e]) * inverse;
     } else {
         quantize_scales_of<INDEX>(s, scales, v * E, q);
 #pragma unroll
-        for (int e = 0; e < E; e++) q[e] = ks_math(x.element[e]) / q[e];
+        for (int e = 0; e < E; e++) q[e] = ks_math(x.element[e]) * (1.0f / q[e]);
     }
     quantize_encode(q, s.to, words);
     quantize_store<E>(out + v * E, words, v * E, s.count);
@@ -209,7 +210,7 @@ __global__ void __launch_bounds__(QUANTIZE_THREADS)
     const float *const scales = s.given ? (const float *)(const void *)(job.in + s.given_at) : made;
     float one = 1;
     if (s.given) quantize_take_scales(site, s, scales, made);
-    if constexpr (INDEX == QUANTIZE_BY_TENSOR) one = s.given ? scales[0] : quantize_join(site, s, job);
+    if constexpr (INDEX == QUANTIZE_BY_TENSOR) one = 1.0f / (s.given ? scales[0] : quantize_join(site, s, job));
 #pragma unroll 1
     for (int64_t v = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; v < vectors; v += QUANTIZE_FLIGHT * step) {
         ks_vector<T> x[QUANTIZE_FLIGHT];

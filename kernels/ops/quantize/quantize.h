@@ -32,9 +32,6 @@ static inline float ks_quantize_most(ks_dtype dtype)
     return dtype == KS_INT8 ? 127.0f : dtype == KS_FP8E4M3 ? 448.0f : 57344.0f;
 }
 
-/* The scale that is computed is no smaller, so that no quotient by it overflows where the value is one of those that it is for. */
-#define KS_QUANTIZE_SCALE_LEAST 0x1p-126f
-
 #ifdef __cplusplus
 }
 #endif

@@ -57,13 +57,13 @@ ks_status ks_places_refuse_offset(const ks_spec *spec, const ks_bad_value *bad, 
                    bad->place, last, extent, of);
 }
 
-/* The bits of finite numbers above 0 are those from 1 on, below those of infinity. */
+/* Bits of numbers above 0 are in their order; infinity's are the first behind the finite ones. */
 bool ks_places_no_scale(const ks_spec *spec, const void *const *in, int input, ks_bad_value *bad)
 {
     ks_tensor bits = spec->in[input];
     int64_t place;
     bits.dtype = KS_INT32;
-    if (!in[input] || !ks_places_outside(&bits, in[input], 1, 0x7F7FFFFF, &place)) return false;
+    if (!in[input] || !ks_places_outside(&bits, in[input], 0x00800000, 0x7F7FFFFF, &place)) return false;
     *bad = (ks_bad_value){.input = input, .place = place, .value = ks_places_value(KS_INT32, in[input], place)};
     return true;
 }
@@ -75,8 +75,9 @@ ks_status ks_places_refuse_scale(const ks_spec *spec, const ks_bad_value *bad, k
     float value;
     memcpy(&value, &bits, sizeof value);
     ks_places_text(&spec->in[bad->input], bad->place, place);
-    return ks_fail(error, KS_RANGE, "%s: %s (%s) has %g at place %s: takes finite numbers above 0", spec->op->name,
-                   spec->op->inputs[bad->input].name, spec->op->inputs[bad->input].role, (double)value, place);
+    return ks_fail(error, KS_RANGE, "%s: %s (%s) has %g at place %s: takes finite numbers of at least 2^-126",
+                   spec->op->name, spec->op->inputs[bad->input].name, spec->op->inputs[bad->input].role, (double)value,
+                   place);
 }
 
 void ks_places_text(const ks_tensor *tensor, int64_t place, char out[KS_PLACE_TEXT_MAX])

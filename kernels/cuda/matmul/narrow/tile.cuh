@@ -12,6 +12,7 @@
 #include "cuda/common/ptx_mma.cuh"
 #include "cuda/common/unary.cuh"
 #include "cuda/matmul/narrow/narrow.h"
+#include "ops/spec/places.h"
 
 /* --- from memory to shared memory ------------------------------------------------------------------------------------ */
 
@@ -208,7 +209,7 @@ __device__ __forceinline__ void narrow_check(const ks_site &site, const narrow_a
         const float *const scales = (const float *)(const void *)(job.in + of.scales);
         for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < args.counts[o];
              i += (int64_t)gridDim.x * blockDim.x)
-            if (!(scales[i] > 0 && scales[i] < INFINITY)) ks_refuse(site, KS_MATMUL_SCALE_A + o, i);
+            if (!(scales[i] >= KS_SCALE_LEAST && scales[i] < INFINITY)) ks_refuse(site, KS_MATMUL_SCALE_A + o, i);
     }
 }
 
