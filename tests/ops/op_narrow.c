@@ -511,6 +511,34 @@ static void equal_work_has_equal_keys(void **state)
     assert_false(ks_op_matmul.joins(&a));
 }
 
+/* Steps of 0 do not say whose the batch is: its scales are those of each matrix all the same. */
+static void sums_of_nothing(void **state)
+{
+    (void)state;
+    for (int of = 0; of < 2; of++) {
+        form f = {.a = KS_INT8,
+                  .b = KS_INT8,
+                  .m = 16,
+                  .n = 5,
+                  .out = FP32,
+                  .a_scales = 2,
+                  .b_scales = 2,
+                  .biased = true,
+                  .alpha = 1};
+        if (of)
+            f.a_batch = 2;
+        else
+            f.b_batch = 2;
+        ks_spec spec = spec_of(&f);
+        ks_matmul_shape s;
+        assert_int_equal(ks_op_matmul.resolve(&spec, NULL), KS_OK);
+        ks_matmul_shape_of(&spec, &s);
+        assert_int_equal(s.m, 16);
+        assert_int_equal(s.batch, 2);
+        try_form(&f);
+    }
+}
+
 int main(void)
 {
     values_seed();
@@ -522,6 +550,7 @@ int main(void)
         cmocka_unit_test(sums_at_the_end),
         cmocka_unit_test(all_products_of_fp8),
         cmocka_unit_test(scales_shift),
+        cmocka_unit_test(sums_of_nothing),
         cmocka_unit_test(bad_scales),
         cmocka_unit_test(refusals),
         cmocka_unit_test(equal_work_has_equal_keys),
