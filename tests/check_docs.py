@@ -20,7 +20,7 @@ README_BYTES = 10240
 # Lines of a document, at most: one that grows past them has become two.
 LINES = {"docs/architecture.md": 465, "docs/http.md": 275, "docs/tensors.md": 150, "docs/operate.md": 340, "docs/install.md": 130, "docs/metrics.md": 150, "docs/logs.md": 100, "docs/deploy.md": 220, "docs/benchmarks.md": 200,
          "docs/decisions.md": 150, "docs/kernels/softmax.md": 120, "docs/kernels/reduce.md": 120, "docs/kernels/matmul.md": 160,
-         "docs/kernels/norm.md": 130, "docs/kernels/map.md": 160, "docs/kernels/topk.md": 110, "docs/kernels/search.md": 120, "docs/kernels/attention.md": 130, "docs/kernels/gather.md": 130, "docs/kernels/layout.md": 110, "docs/kernels/window.md": 110, "docs/kernels/scan.md": 120, "docs/kernels/histogram.md": 110,
+         "docs/kernels/norm.md": 130, "docs/kernels/map.md": 160, "docs/kernels/topk.md": 110, "docs/kernels/search.md": 120, "docs/kernels/attention.md": 130, "docs/kernels/gather.md": 130, "docs/kernels/layout.md": 110, "docs/kernels/window.md": 110, "docs/kernels/scan.md": 120, "docs/kernels/histogram.md": 110, "docs/kernels/quantize.md": 110,
          "CONTRIBUTING.md": 130}
 SOURCE = (".c", ".h", ".cc", ".cu", ".cuh", ".def")
 NAMED = SOURCE + (".py", ".sh", ".lua")  # a bare name of that ending is a file of the tree

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# No kernel of softmax, reduce, map, topk, gather, layout, window, scan, histogram, search and attention spills a register or keeps anything in local memory. Compiles them for one chip with
+# No kernel of softmax, reduce, map, topk, gather, layout, window, scan, histogram, search, attention and quantize spills a register or keeps anything in local memory. Compiles them for one chip with
 # -Xptxas -v, and lists each function with its registers, shared memory and stack.
 #   check_ptxas.sh [CHIP]      default: sm_90a. Exit code 1: one has a stack frame or spills; 77: no nvcc here
 set -eu
@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 jobs=()
-for source in kernels/cuda/softmax/*.cu kernels/cuda/reduce/*.cu kernels/cuda/map/*.cu kernels/cuda/topk/*.cu kernels/cuda/gather/*.cu kernels/cuda/layout/*.cu kernels/cuda/window/*.cu kernels/cuda/scan/*.cu kernels/cuda/histogram/*.cu kernels/cuda/search/*.cu kernels/cuda/attention/*.cu; do
+for source in kernels/cuda/softmax/*.cu kernels/cuda/reduce/*.cu kernels/cuda/map/*.cu kernels/cuda/topk/*.cu kernels/cuda/gather/*.cu kernels/cuda/layout/*.cu kernels/cuda/window/*.cu kernels/cuda/scan/*.cu kernels/cuda/histogram/*.cu kernels/cuda/search/*.cu kernels/cuda/attention/*.cu kernels/cuda/quantize/*.cu; do
     nvcc -arch="$chip" -std=c++20 -O3 --expt-relaxed-constexpr -Iinclude -Ikernels -Xptxas -v -cubin -o "$work/cubin.${#jobs[@]}" \
         "$source" >"$work/${source//\//_}.log" 2>&1 &
     jobs+=($!)

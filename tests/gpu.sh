@@ -35,7 +35,7 @@ arch=${KS_CUDA_ARCH:-90a-real}
 jobs=${KS_JOBS:-$(nproc)}
 seconds=${KS_PART_SECONDS:-240}
 tools=${KS_TOOLS:-memcheck racecheck initcheck synccheck}
-ops=$(sed -n 's/^OP(\(.*\))$/op_\1/p' "$root/kernels/ops/ops.def" | tr '\n' ' ')
+ops=$(sed -n 's/^OP(\(.*\))$/op_\1/p' "$root/kernels/ops/ops.def" | tr '\n' ' ')op_narrow
 sanitized=${KS_SANITIZED:-$ops test_backend}
 logs=$build/gpu-logs
 table=() passed=0 failed=0 skipped=0

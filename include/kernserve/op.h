@@ -82,6 +82,7 @@ typedef struct ks_input {
     int rank_min, rank_max;  /* accepted; checked by resolve */
     int rank;                /* declared in the metadata; 0: the op's in_rank, or the nearest that the input takes */
     bool optional;           /* may be left out, wherever it stands */
+    bool positive;           /* takes finite numbers of at least 2^-126: what is run without a request has such */
     bool small; /* lies in front of the others in the slot's side, so that rows run while INPUT0 still comes */
 } ks_input;
 
@@ -150,7 +151,7 @@ struct ks_op {
      * same index of its first dimension, and from the other inputs. NULL: never. */
     bool (*joins)(const ks_spec *spec);
     /* Elements from row to row as its kernels would have a tensor of that shape, where it stays and may be put so once; 0: as it is.
-     * NULL: always. Rows are those of the last dimension; a tensor put so is an input whose `pitch` is set. */
+     * NULL: always, and so are small inputs. Rows are those of the last dimension; a tensor put so is an input whose `pitch` is set. */
     int64_t (*pitch)(const ks_tensor *tensor);
     /* Of a resolved spec: OUTPUT0 is INPUT0's bytes as they lie, and the only output: in a chain it takes no step. NULL: never. */
     bool (*moves_nothing)(const ks_spec *spec);

@@ -1,34 +1,79 @@
 /* OUTPUT0 = activation(alpha * op(INPUT0) op(INPUT1) + INPUT2) over the last two dimensions: the descriptor and
  * the shape.
  *
+ * Of INT8 and FP8 the sum is multiplied by INPUT3, a scale for all of A or one for each of its rows, and by INPUT4, for all of B or for each
+ * of its columns; an output of INT32 is the sum alone.
+ *
  * Shapes   INPUT0: [..., M, K], INPUT1: [..., K, N], each [.., columns, rows] where its transpose parameter is set; the
  * leading dimensions broadcast as NumPy's. INPUT2, optional: [N]. OUTPUT0: [..., M, N].
  * Values   FP16 and BF16 are computed as FP32 and rounded once. Nothing is skipped: NaN and infinity meet zeros as IEEE 754 says. K = 0 gives activation(INPUT2). relu, gelu (with erf) and silu are the plain formulas: NaN stays NaN,
  * and gelu and silu of -inf are NaN, as in PyTorch. precision allows TF32 products. */
 #include "ops/matmul.h"
+#include "ops/spec/places.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 
-enum { DTYPES = KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16) | KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP64) };
+enum {
+    FLOATS = KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16) | KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP64),
+    FP8 = KS_DTYPE_BIT(KS_FP8E4M3) | KS_DTYPE_BIT(KS_FP8E5M2),
+    NARROW = FP8 | KS_DTYPE_BIT(KS_INT8),
+    DTYPES = FLOATS | NARROW
+};
+static const char *const out_datatypes[] = {"auto", "INT32", "FP32", "FP16", "BF16", NULL};
+static const ks_dtype out_dtypes[] = {KS_BOOL /* the inputs' */, KS_INT32, KS_FP32, KS_FP16, KS_BF16};
 
 /* --- what is accepted ------------------------------------------------------------------------------------------------ */
+
+static bool is_narrow(const ks_spec *spec)
+{
+    return (NARROW & KS_DTYPE_BIT(spec->in[0].dtype)) != 0;
+}
+
+/* What stands beside operands of 8 bits, and which of these go together. */
+static ks_status check_narrow(const ks_spec *spec, ks_error *error)
+{
+    const ks_dtype a = spec->in[0].dtype, b = spec->in[1].dtype;
+    const bool both = a == b || (FP8 & KS_DTYPE_BIT(a) && FP8 & KS_DTYPE_BIT(b));
+    if (!both || (a == KS_FP8E5M2 && b == KS_FP8E5M2))
+        return ks_fail(
+            error, KS_DATATYPE,
+            "matmul: INPUT0 has datatype %s, INPUT1 %s; takes INT8 by INT8, and FP8 by FP8 but for two of E5M2",
+            ks_dtype_name(a), ks_dtype_name(b));
+    for (int i = ks_next_input(spec, 1); i >= 0; i = ks_next_input(spec, i))
+        if (spec->in[i].dtype != KS_FP32)
+            return ks_fail(error, KS_DATATYPE, "matmul: %s has datatype %s, takes FP32 beside operands of 8 bits",
+                           spec->op->inputs[i].name, ks_dtype_name(spec->in[i].dtype));
+    return KS_OK;
+}
+
+static ks_status check_equal(const ks_spec *spec, ks_error *error)
+{
+    const ks_input *row = spec->op->inputs;
+    for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i)) {
+        if (i >= KS_MATMUL_SCALE_A)
+            return ks_fail(error, KS_DATATYPE, "matmul: %s (%s) goes with operands of 8 bits, INPUT0 has datatype %s",
+                           row[i].name, row[i].role, ks_dtype_name(spec->in[0].dtype));
+        if (spec->in[0].dtype != spec->in[i].dtype)
+            return ks_fail(error, KS_DATATYPE, "matmul: %s has datatype %s, %s %s; they must be equal", row[0].name,
+                           ks_dtype_name(spec->in[0].dtype), row[i].name, ks_dtype_name(spec->in[i].dtype));
+    }
+    return KS_OK;
+}
 
 static ks_status check_inputs(ks_spec *spec, ks_error *error)
 {
     const ks_input *row = spec->op->inputs;
     assert((spec->given & 3) == 3);
-    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+    for (int i = 0; i < 2; i++) {
         const ks_tensor *in = &spec->in[i];
-        if ((ks_op_dtypes(spec->op, i) & KS_DTYPE_BIT(in->dtype)) == 0)
-            return ks_fail(error, KS_DATATYPE, "matmul: %s has datatype %s, takes FP16, BF16, FP32 or FP64",
+        if ((DTYPES & KS_DTYPE_BIT(in->dtype)) == 0)
+            return ks_fail(error, KS_DATATYPE, "matmul: %s has datatype %s, takes FP16, BF16, FP32, FP64, INT8 or FP8",
                            row[i].name, ks_dtype_name(in->dtype));
     }
-    for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i))
-        if (spec->in[0].dtype != spec->in[i].dtype)
-            return ks_fail(error, KS_DATATYPE, "matmul: %s has datatype %s, %s %s; they must be equal", row[0].name,
-                           ks_dtype_name(spec->in[0].dtype), row[i].name, ks_dtype_name(spec->in[i].dtype));
+    const ks_status fit = is_narrow(spec) ? check_narrow(spec, error) : check_equal(spec, error);
+    if (fit != KS_OK) return fit;
     for (int i = 0; i < 2; i++) {
         const ks_tensor *in = &spec->in[i];
         if (in->rank < row[i].rank_min || in->rank > row[i].rank_max)
@@ -52,6 +97,63 @@ static ks_status check_params(const ks_spec *spec, ks_error *error)
         return ks_fail(error, KS_PARAMETER, "matmul: parameter 'precision' is tf32, INPUT0 has datatype %s, needs FP32",
                        ks_dtype_name(spec->in[0].dtype));
     return KS_OK;
+}
+
+/* Spelt out, so that equal work has equal keys. */
+static ks_status resolve_out_datatype(ks_spec *spec, ks_error *error)
+{
+    int64_t *given = &spec->params[KS_MATMUL_OUT_DATATYPE].i;
+    const ks_dtype a = spec->in[0].dtype, asked = out_dtypes[*given];
+    const bool scaled = (spec->given >> KS_MATMUL_BIAS) != 0;
+    if (!is_narrow(spec)) {
+        if (*given && asked != a)
+            return ks_fail(error, KS_PARAMETER,
+                           "matmul: parameter 'out_datatype' is %s, INPUT0 has datatype %s, which gives %s",
+                           out_datatypes[*given], ks_dtype_name(a), ks_dtype_name(a));
+        *given = 0;
+        return KS_OK;
+    }
+    if (*given == 0) *given = a == KS_INT8 && !scaled ? 1 : 2;
+    if (out_dtypes[*given] != KS_INT32) return KS_OK;
+    if (a != KS_INT8)
+        return ks_fail(error, KS_PARAMETER, "matmul: parameter 'out_datatype' is INT32, INPUT0 has datatype %s",
+                       ks_dtype_name(a));
+    if (scaled || spec->params[KS_MATMUL_ALPHA].d != 1.0 || spec->params[KS_MATMUL_ACTIVATION].i)
+        return ks_fail(error, KS_PARAMETER, "matmul: an output of INT32 takes no bias, scales, alpha or activation");
+    return KS_OK;
+}
+
+/* One, or one for each row of A or column of B. */
+static ks_status check_scales(const ks_spec *spec, int input, int operand, bool first, ks_error *error)
+{
+    if (!ks_has_input(spec, input)) return KS_OK;
+    const ks_tensor *scales = &spec->in[input], *of = &spec->in[operand];
+    ks_tensor each = {.dtype = KS_FP32, .rank = of->rank - 1};
+    for (int i = 0; i < of->rank - 2; i++) each.dims[i] = of->dims[i];
+    each.dims[of->rank - 2] = of->dims[of->rank - (first ? 2 : 1)];
+    bool fits = scales->rank == 1 && scales->dims[0] == 1;
+    if (!fits && scales->rank == each.rank) {
+        fits = true;
+        for (int i = 0; i < each.rank; i++) fits = fits && scales->dims[i] == each.dims[i];
+    }
+    if (fits) return KS_OK;
+    char texts[2][KS_RANK_MAX * 21];
+    ks_dims_text(scales, texts[0], sizeof texts[0]);
+    ks_dims_text(&each, texts[1], sizeof texts[1]);
+    return ks_fail(error, KS_SHAPE, "matmul: %s (%s) has shape [%s], takes [1] or [%s]", spec->op->inputs[input].name,
+                   spec->op->inputs[input].role, texts[0], texts[1]);
+}
+
+/* What operands of 8 bits have beside the others. */
+static ks_status resolve_narrow(ks_spec *spec, int64_t k, ks_error *error)
+{
+    if (spec->in[0].dtype == KS_INT8 && k > KS_MATMUL_INT8_DEPTH)
+        return ks_fail(error, KS_SHAPE,
+                       "matmul: INPUT0 has %" PRId64 " values to a sum, of INT8 takes %d at most: INT32 could overflow",
+                       k, KS_MATMUL_INT8_DEPTH);
+    const ks_status status = check_scales(spec, KS_MATMUL_SCALE_A, 0, !spec->params[KS_MATMUL_TRANSPOSE_A].i, error);
+    if (status != KS_OK) return status;
+    return check_scales(spec, KS_MATMUL_SCALE_B, 1, spec->params[KS_MATMUL_TRANSPOSE_B].i != 0, error);
 }
 
 static ks_status check_bias(const ks_spec *spec, int64_t n, ks_error *error)
@@ -92,6 +194,7 @@ static ks_status matmul_resolve(ks_spec *spec, ks_error *error)
 {
     ks_status status = check_inputs(spec, error);
     if (status == KS_OK) status = check_params(spec, error);
+    if (status == KS_OK) status = resolve_out_datatype(spec, error);
     if (status != KS_OK) return status;
 
     const ks_tensor *a = &spec->in[0], *b = &spec->in[1];
@@ -103,9 +206,12 @@ static ks_status matmul_resolve(ks_spec *spec, ks_error *error)
                        "matmul: inner sizes differ: INPUT0%s has %" PRId64 " columns, INPUT1%s has %" PRId64 " rows",
                        ta ? " (transposed)" : "", k, tb ? " (transposed)" : "", inner);
     status = check_bias(spec, n, error);
+    if (status == KS_OK && is_narrow(spec)) status = resolve_narrow(spec, k, error);
     if (status != KS_OK) return status;
 
-    spec->out[0] = (ks_tensor){.dtype = a->dtype, .rank = a->rank > b->rank ? a->rank : b->rank};
+    const int64_t out = spec->params[KS_MATMUL_OUT_DATATYPE].i;
+    spec->out[0] =
+        (ks_tensor){.dtype = out ? out_dtypes[out] : a->dtype, .rank = a->rank > b->rank ? a->rank : b->rank};
     status = broadcast_batch(spec, error);
     if (status != KS_OK) return status;
     spec->out[0].dims[spec->out[0].rank - 2] = m;
@@ -182,6 +288,13 @@ void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out)
     s.biased = ks_has_input(spec, 2);
     s.activation = (ks_matmul_activation)spec->params[KS_MATMUL_ACTIVATION].i;
     s.tf32 = spec->params[KS_MATMUL_PRECISION].i != 0;
+    s.narrow = is_narrow(spec);
+    s.a_dtype = a->dtype;
+    s.b_dtype = b->dtype;
+    s.a_matrix = a->dims[a->rank - 2] * pitch_of(a);
+    s.b_matrix = b->dims[b->rank - 2] * pitch_of(b);
+    s.a_scales = ks_has_input(spec, KS_MATMUL_SCALE_A) && ks_tensor_count(&spec->in[KS_MATMUL_SCALE_A]) != 1;
+    s.b_scales = ks_has_input(spec, KS_MATMUL_SCALE_B) && ks_tensor_count(&spec->in[KS_MATMUL_SCALE_B]) != 1;
     s.a_row = ta ? 1 : pitch_of(a);
     s.a_col = ta ? pitch_of(a) : 1;
     s.b_row = tb ? 1 : pitch_of(b);
@@ -195,7 +308,9 @@ void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out)
         b_step *= b_dim;
     }
     batch_reverse(&s);
-    if (s.batch_rank == 1 && !ta && s.b_step[0] == 0 && s.a_step[0] == s.m * s.a_row) {
+    const bool tells =
+        s.k > 0 || !s.narrow; /* where steps are 0 they do not tell which operand has a batch, and with it scales */
+    if (tells && s.batch_rank == 1 && !ta && s.b_step[0] == 0 && s.a_step[0] == s.m * s.a_row) {
         s.m *= s.batch;
         s.batch = 1;
         s.batch_rank = 0;
@@ -246,17 +361,32 @@ static const char *const activations[] = {"none", "relu", "gelu", "silu", NULL};
 static const char *const precisions[] = {"exact", "tf32", NULL};
 static const ks_preset presets[] = {{.suffix = "tb", .param = KS_MATMUL_TRANSPOSE_B, .value = {.i = 1}}};
 
+/* Rows of 8 bits may have scales of their own. */
 static bool matmul_joins(const ks_spec *spec)
 {
-    return !spec->params[KS_MATMUL_TRANSPOSE_A].i && spec->in[1].rank == 2;
+    return !is_narrow(spec) && !spec->params[KS_MATMUL_TRANSPOSE_A].i && spec->in[1].rank == 2;
 }
+
+/* ks_op.check: of both scales the last one that has one that is none. */
+static bool matmul_check(const ks_spec *spec, const void *const *in, ks_bad_value *bad)
+{
+    return ks_places_no_scale(spec, in, KS_MATMUL_SCALE_B, bad) || ks_places_no_scale(spec, in, KS_MATMUL_SCALE_A, bad);
+}
+
+#define SCALES(of)                                                                                                     \
+    {                                                                                                                  \
+        .name = of ? "INPUT4" : "INPUT3", .role = of ? "scale_b" : "scale_a", .dtypes = KS_DTYPE_BIT(KS_FP32),         \
+        .rank_min = 1, .rank_max = KS_RANK_MAX - 1, .rank = 1, .optional = true, .positive = true, .small = true       \
+    }
 
 const ks_op ks_op_matmul = {
     .name = "matmul",
-    .inputs_count = 3,
+    .inputs_count = KS_MATMUL_INPUTS,
     .inputs = {{.name = "INPUT0", .role = "a", .dtypes = DTYPES, .rank_min = 2, .rank_max = KS_RANK_MAX},
                {.name = "INPUT1", .role = "b", .rank_min = 2, .rank_max = KS_RANK_MAX},
-               {.name = "INPUT2", .role = "bias", .rank_min = 1, .rank_max = 1, .optional = true}},
+               {.name = "INPUT2", .role = "bias", .dtypes = FLOATS, .rank_min = 1, .rank_max = 1, .optional = true},
+               SCALES(0),
+               SCALES(1)},
     .in_rank = 2,
     .out_rank = 2,
     .params_count = KS_MATMUL_PARAMS,
@@ -267,11 +397,16 @@ const ks_op ks_op_matmul = {
          [KS_MATMUL_ACTIVATION] =
              {.name = "activation", .kind = KS_PARAM_CHOICE, .choices = activations, .status = KS_PARAMETER},
          [KS_MATMUL_PRECISION] =
-             {.name = "precision", .kind = KS_PARAM_CHOICE, .choices = precisions, .status = KS_PARAMETER}},
+             {.name = "precision", .kind = KS_PARAM_CHOICE, .choices = precisions, .status = KS_PARAMETER},
+         [KS_MATMUL_OUT_DATATYPE] =
+             {.name = "out_datatype", .kind = KS_PARAM_CHOICE, .choices = out_datatypes, .status = KS_PARAMETER}},
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = matmul_resolve,
     .joins = matmul_joins,
     .pitch = ks_matmul_pitch,
     .sample = matmul_sample,
+    .decides = 1u << KS_MATMUL_SCALE_A | 1u << KS_MATMUL_SCALE_B,
+    .check = matmul_check,
+    .refuse = ks_places_refuse_scale,
 };

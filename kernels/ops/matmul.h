@@ -17,8 +17,11 @@ enum {
     KS_MATMUL_ALPHA,
     KS_MATMUL_ACTIVATION,
     KS_MATMUL_PRECISION,
+    KS_MATMUL_OUT_DATATYPE,
     KS_MATMUL_PARAMS
 };
+enum { KS_MATMUL_A, KS_MATMUL_B, KS_MATMUL_BIAS, KS_MATMUL_SCALE_A, KS_MATMUL_SCALE_B, KS_MATMUL_INPUTS };
+enum { KS_MATMUL_INT8_DEPTH = 131071 }; /* K, at most: no sum of INT8 products is beyond INT32 */
 
 typedef enum ks_matmul_activation {
     KS_MATMUL_NONE,
@@ -39,6 +42,12 @@ typedef struct ks_matmul_shape {
     bool tf32;   /* FP32 products may be rounded to TF32 */
     ks_matmul_activation activation;
     double alpha;
+    /* Of 8 bits: datatypes of the operands, which may differ, and the elements from one of their matrices to the next. */
+    bool narrow;
+    ks_dtype a_dtype, b_dtype;
+    int64_t a_matrix, b_matrix;
+    bool a_scales,
+        b_scales; /* INPUT3 has one for each row of all matrices of A, INPUT4 for each column of B; else one, or none */
 } ks_matmul_shape;
 
 /* spec must be resolved. A batch that only INPUT0 has, untransposed, is folded into m: one matrix, and INPUT1 is read
@@ -47,6 +56,12 @@ void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out);
 
 /* ks_op.pitch of every op that multiplies by rows that stay. */
 int64_t ks_matmul_pitch(const ks_tensor *tensor);
+
+/* Where the scales of a matrix begin whose operand lies at that offset. */
+static inline int64_t ks_matmul_scales_at(bool each, int64_t offset, int64_t matrix, int64_t scales)
+{
+    return each && matrix > 0 ? offset / matrix * scales : 0;
+}
 
 /* NaN stays NaN. */
 double ks_matmul_activate(ks_matmul_activation activation, double x);

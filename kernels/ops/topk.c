@@ -4,7 +4,7 @@
  *          largest false the smaller value first, NaN last, and the lower index first again. So the answer is unique. Values keep
  *          their bits.
  * Limits   k up to KS_TOPK_MOST and up to the extent of the axis. */
-#include "ops/topk.h"
+#include "ops/topk/topk.h"
 
 #include <inttypes.h>
 

@@ -131,7 +131,7 @@ void ks_models_add(const ks_op *op)
         ks_dtype dtype;
     } declared[] = {{NULL, KS_FP32}, {"fp16", KS_FP16}, {"bf16", KS_BF16}, {"fp64", KS_FP64}};
     for (size_t i = 0; i < sizeof declared / sizeof declared[0]; i++) {
-        if (op->inputs[0].dtypes & KS_DTYPE_BIT(declared[i].dtype))
+        if (!declared[i].suffix || op->inputs[0].dtypes & KS_DTYPE_BIT(declared[i].dtype))
             declare_outputs(add_model(op, declared[i].suffix, NULL, declared[i].dtype));
     }
     for (int i = 0; i < op->presets_count; i++) {

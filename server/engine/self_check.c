@@ -74,12 +74,25 @@ static void capture_all(ks_engine *engine, ks_plan *plan)
         }
 }
 
+/* Where zeros would be refused: FP32. */
+static void fill_positive(const ks_spec *spec, unsigned char *side)
+{
+    const float one = 1;
+    for (int t = ks_next_input(spec, -1); t >= 0; t = ks_next_input(spec, t)) {
+        const ks_tensor *tensor = &spec->in[t];
+        if (!spec->op->inputs[t].positive || tensor->fixed) continue;
+        for (size_t at = 0; at < tensor->size_bytes; at += sizeof one)
+            memcpy(side + tensor->offset + at, &one, sizeof one);
+    }
+}
+
 ks_status ks_engine_warm(ks_engine *engine, const ks_spec *spec, ks_error *error)
 {
     ks_job job;
     ks_status status = begin(engine, spec, &job, error);
     if (status != KS_OK) return status;
     memset(job.slot->in, 0, job.plan->in_bytes);
+    fill_positive(&job.plan->spec, job.slot->in);
     status = run_alone(engine, &job, error);
     if (status == KS_OK) capture_all(engine, job.plan);
     if (status == KS_OK && engine->lost) {
@@ -208,7 +221,8 @@ static void fill(const ks_spec *spec, unsigned char *side)
         const size_t count = (size_t)ks_tensor_count(tensor);
         for (size_t i = 0; i < count; i++) {
             state ^= state << 13, state ^= state >> 17, state ^= state << 5;
-            set_element(tensor->dtype, side + tensor->offset, i, (int)(state >> 8) % 129 - 64);
+            const int step = (int)(state >> 8) % 129 - 64;
+            set_element(tensor->dtype, side + tensor->offset, i, spec->op->inputs[t].positive ? 1 + abs(step) : step);
         }
     }
 }

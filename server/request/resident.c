@@ -28,7 +28,7 @@ ks_status ks_infer_hold_tensor(void *context, int input, const char *name, const
     const ks_status status = ks_reader_hold(reader, &infer->tenant, name, strlen(name), held, error);
     if (status != KS_OK) return status;
     infer->holds |= 1u << input;
-    *out = ks_content_tensor(*held, infer->model->op);
+    *out = ks_content_tensor(*held, infer->model->op, input);
     return KS_OK;
 }
 
@@ -38,7 +38,7 @@ ks_status ks_infers_hold_asked(void *context, int input, const char *name, const
     ks_infers *infers = context;
     ks_content **held = &infers->asked_held[input];
     const ks_status status = ks_reader_hold(infers->reader, &infers->asked_tenant, name, strlen(name), held, error);
-    if (status == KS_OK) *out = ks_content_tensor(*held, infers->asked_op);
+    if (status == KS_OK) *out = ks_content_tensor(*held, infers->asked_op, input);
     return status;
 }
 

@@ -24,7 +24,7 @@
 #include "ops/map.h"
 #include "ops/norm.h"
 #include "ops/scan.h"
-#include "ops/topk.h"
+#include "ops/topk/topk.h"
 
 enum { SOFTMAX_AXIS, SOFTMAX_LOG };
 enum { REDUCE_OP, REDUCE_AXIS };

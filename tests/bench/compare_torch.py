@@ -241,6 +241,19 @@ def wrong_map(op, inputs, got, unit):
 HISTOGRAMS = {"histc_256": 256, "histc_10000": 10000}
 
 
+def quantizer(axis):
+    """To INT8 by scales over an axis (None: all), as a client of PyTorch writes it."""
+    def quantize(x):
+        x = x.float()
+        most = x.abs().amax() if axis is None else x.abs().amax(axis, keepdim=True)
+        scale = torch.where(most == 0, 1.0, most / torch.full_like(most, 127))  # by a number PyTorch multiplies
+        return (x / scale).round().clamp(-128, 127).to(torch.int8), scale.flatten()
+    return quantize
+
+
+QUANTIZERS = {"quantize_tensor": quantizer(None), "quantize_row": quantizer(-1), "quantize_column": quantizer(0)}
+
+
 def wrong_histogram(x, bins, counts):
     """Bins whose count differs from that of a search among the edges in float64."""
     edges = torch.arange(bins, dtype=torch.float64, device=x.device) * (8 / bins) - 4
@@ -331,11 +344,12 @@ class Case:
 
     def __init__(self, library, row, generator, stream, compiled=False):
         self.library, self.stream, self.op = library, stream, row.op.decode()
-        self.compiled = torch.compile(NORMS[self.op], dynamic=False) if compiled and self.op in NORMS else None
+        function = NORMS.get(self.op) or QUANTIZERS.get(self.op)
+        self.compiled = torch.compile(function, dynamic=False) if compiled and function else None
         self.work = library.plan(row)
         self.dtype, self.unit = DTYPES[row.dtype.decode()]
         shape = [int(d) for d in row.first.decode().split("x")]
-        self.axes = [int(a) % len(shape) for a in row.axis.decode().split(",")]
+        self.axes = [int(a) % len(shape) for a in (row.axis.decode() or "-1").split(",")]
         elements = math.prod(shape)
         set_bytes = self.work.in_bytes + self.work.out_bytes
         self.sets = max(SETS_LEAST, min(SETS_MOST, SETS_BYTES // set_bytes + 1))
@@ -381,12 +395,14 @@ class Case:
             return SCANS[self.op](self.inputs[i], self.axes[0])
         if self.op in HISTOGRAMS:
             return torch.histc(self.inputs[i].float(), HISTOGRAMS[self.op], -4, 4)  # it has none of BF16
+        if self.op in QUANTIZERS:
+            return QUANTIZERS[self.op](self.inputs[i])
         if self.gathers:
             return GATHERS[self.op](self.gathers[i], self.axes[0])
         return NORMS[self.op](self.norms[i]) if self.norms else TORCH[self.op](self.inputs[i], self.axes)
 
     def theirs_compiled(self, i):
-        return self.compiled(self.norms[i])
+        return self.compiled(self.inputs[i] if self.op in QUANTIZERS else self.norms[i])
 
     def wrong(self):
         """Of the first and the last set, launched plainly."""
@@ -411,6 +427,12 @@ class Case:
             if self.op in HISTOGRAMS:
                 bins = HISTOGRAMS[self.op]
                 count += wrong_histogram(x, bins, self.results[i][:bins * 8].view(torch.int64))
+                continue
+            if self.op in QUANTIZERS:
+                codes, scales = QUANTIZERS[self.op](x)
+                at = self.out_places[1]
+                count += int((self.results[i][:x.numel()].view(torch.int8).view(x.shape) != codes).sum())
+                count += int((self.results[i][at:at + 4 * scales.numel()].view(torch.float32) != scales).sum())
                 continue
             if self.op in SCANS:
                 got = self.results[i][:x.numel() * self.dtype.itemsize].view(self.dtype).view(x.shape)
@@ -678,7 +700,7 @@ def main():
     for row in drawn_rows(arguments.seed, arguments.drawn) if arguments.drawn else library.rows():
         label, op = row.label.decode(), row.op.decode()
         is_map = " axis " not in label and op in MAP
-        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS, **SEARCHES, **ATTENTIONS})
+        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS, **QUANTIZERS, **SEARCHES, **ATTENTIONS})
         if not known or not all(" " + text in " " + label for text in arguments.texts):
             continue
         case = (SearchCase(library, row, generator, stream) if op in SEARCHES else

@@ -174,6 +174,10 @@ static const variant variants[] = {
     {"logcumsumexp", "scan", {"op", "logsumexp"}, 0},
     {"histc_256", "histogram", {"bins", "256", "min", "-4", "max", "4"}, 0},
     {"histc_10000", "histogram", {"bins", "10000", "min", "-4", "max", "4"}, 0},
+    {"quantize_tensor", "quantize", {NULL}, 0},
+    {"quantize_row", "quantize", {"scale_per", "row"}, 0},
+    {"quantize_column", "quantize", {"scale_per", "column"}, 0},
+    {"matmul_tb", "matmul", {"transpose_b", "1"}, 0},
     {"embedding", "gather", {NULL}, 0},
     {"index_select", "gather", {NULL}, 0},
     {"take_along", "gather", {"kind", "elements"}, 0},
@@ -242,7 +246,8 @@ static const char *make_spec(const ops_row *row, ks_spec *spec)
         read_shape(shapes[i], &spec->in[i]);
         if (ks_tensor_measure(&spec->in[i], "INPUT", &error)) return refuse(row->label, error.text);
     }
-    const bool whole = v && (strcmp(v->op, "search") == 0 || strcmp(v->op, "attention") == 0);
+    const bool whole =
+        v && (strcmp(v->op, "search") == 0 || strcmp(v->op, "attention") == 0 || strcmp(v->op, "matmul") == 0);
     if (v && !whole) (strcmp(v->op, "gather") == 0 ? add_places : add_rows)(v, spec);
     for (int i = 0; v && v->params[i]; i += 2)
         if (!set_param(spec, v->params[i], v->params[i + 1])) return refuse(row->op, "no such parameter");

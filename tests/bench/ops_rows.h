@@ -173,6 +173,13 @@ static const struct {
     {"embedding_bag", "200000x128", "262144", "0"},
     {"embedding_bag", "50257x1024", "65536", "0"},
     {"embedding_bag", "1000000x16", "1048576", "0"},
+    /* to INT8 by scales that are computed */
+    {"quantize_tensor quantize_row quantize_column", "16384x4096", 0, 0},
+    {"quantize_tensor quantize_row quantize_column", "4096x4096", 0, 0},
+    {"quantize_tensor quantize_row quantize_column", "64x4096", 0, 0},
+    {"quantize_row quantize_column", "16384x4095", 0, 0},
+    {"quantize_row", "131072x128", 0, 0},
+    {"quantize_row", "64x1048576", 0, 0},
     {"matmul", "1x4096", "4096x4096", 0},
     {"matmul", "8x4096", "4096x4096", 0},
     {"matmul", "16x4096", "4096x4096", 0},

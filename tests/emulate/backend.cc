@@ -204,8 +204,8 @@ static ks_status read_words(const ks_lane *lane, const ks_site *site, job_memory
                                   : in.fixed ? (const unsigned char *)in.fixed
                                              : jobs[i]->in.data + in.offset;
         const int64_t place = bad.place % ks_tensor_count(&in);
-        bad.value = in.dtype == KS_INT32 ? (int64_t)((const int32_t *)(const void *)at)[place]
-                                         : ((const int64_t *)(const void *)at)[place];
+        bad.value = ks_dtype_size(in.dtype) == 4 ? (int64_t)((const int32_t *)(const void *)at)[place]
+                                                 : ((const int64_t *)(const void *)at)[place];
         batch->refused = true;
     }
     return KS_OK;

@@ -39,6 +39,10 @@ static inline __half __ushort_as_half(unsigned short bits)
 {
     return {bits};
 }
+static inline unsigned short __half_as_ushort(__half h)
+{
+    return h.bits;
+}
 static inline __half __hadd(__half a, __half b)
 {
     return __float2half_rn(__half2float(a) + __half2float(b)); /* the sum of two is exact in FP32 */

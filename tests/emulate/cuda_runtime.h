@@ -223,6 +223,10 @@ static inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, uint32_t bit
 {
     return (uint32_t)(((uint64_t)high << 32 | low) << (bits & 31) >> 32);
 }
+static inline uint32_t __vmaxu2(uint32_t a, uint32_t b)
+{
+    return std::max(a & 0xFFFF, b & 0xFFFF) | std::max(a & 0xFFFF0000u, b & 0xFFFF0000u);
+}
 static inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t select)
 {
     const uint64_t bytes = (uint64_t)high << 32 | low;

@@ -128,6 +128,24 @@ static inline void mm_mma(T, float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
     emulate_mma(emulate_type_of<T>, c, a, b0, b1);
 }
 
+/* Two bytes as FP16, which has every product of them; sums of 32 are exact in FP32. */
+static inline uint32_t emulate_int8_halves(uint32_t word)
+{
+    const __half low = __float2half_rn((float)(int8_t)word), high = __float2half_rn((float)(int8_t)(word >> 8));
+    return (uint32_t)__half_as_ushort(high) << 16 | __half_as_ushort(low);
+}
+static inline void mm_mma_s8(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    float sums[4] = {};
+    for (int half = 0; half < 2; half++) {
+        const uint32_t first = a[2 * half], second = a[2 * half + 1], b = half ? b1 : b0;
+        const uint32_t fragment[4] = {emulate_int8_halves(first), emulate_int8_halves(second),
+                                      emulate_int8_halves(first >> 16), emulate_int8_halves(second >> 16)};
+        emulate_mma(EMULATE_FP16, sums, fragment, emulate_int8_halves(b), emulate_int8_halves(b >> 16));
+    }
+    for (int i = 0; i < 4; i++) c[i] += (int32_t)sums[i];
+}
+
 /* --- launches and clusters ------------------------------------------------------------------------------------------- */
 
 static inline void mm_launch_next()

@@ -32,6 +32,10 @@ static inline float ks_exp2_quick(float x)
 {
     return emulate_flush(exp2f(emulate_flush(x)));
 }
+static inline uint32_t ks_to_int8(float x)
+{
+    return isnan(x) ? 0 : (uint32_t)(int32_t)rintf(x < -128 ? -128 : x > 127 ? 127 : x) & 0xFF;
+}
 static inline float ks_reciprocal_quick(float x)
 {
     return emulate_flush(1 / emulate_flush(x));

@@ -15,7 +15,8 @@ from daemon import check, cpu_daemon, request, wrongs
 INFER, RAW = "/v2/models/{model}/infer", "/v2/models/{model}/raw"
 JSON_RESULTS = {"softmax": [0.0320586, 0.0871443, 0.2368828, 0.6439142], "reduce": [5, 9], "matmul": [1, 2, 3, 4], "norm": [0.3651481, 0.7302962, 1.0954443, 1.4605924],
                 "map": [11, 22, 13, 24], "topk": [4, 3], "scan": [1, 3, 6, 10],
-                "histogram": [1, 2, 0, 1], "gather": [5, 6, 1, 2], "layout": [1, 3, 2, 4], "window": [1, 2, 2, 3], "search": [7, 6], "attention": [2, 4]}
+                "histogram": [1, 2, 0, 1], "gather": [5, 6, 1, 2], "layout": [1, 3, 2, 4], "window": [1, 2, 2, 3], "search": [7, 6], "attention": [2, 4],
+                "quantize": [127, -64, 32, 0], "dequantize": [2, -1.5]}
 
 
 def close(got, want):
@@ -54,7 +55,7 @@ def examples(daemon, document):
 VALUES = {
     "softmax": {"axis": "0", "log": "true", "scale": "2", "causal": "top_left", "masked_rows": "zero", "out_datatype": "FP64"},
     "reduce": {"axis": "0", "op": "max", "keepdims": "true", "ddof": "1", "p": "inf"},
-    "matmul": {"transpose_a": "true", "transpose_b": "false", "alpha": "0.5", "activation": "relu", "precision": "exact"},
+    "matmul": {"transpose_a": "true", "transpose_b": "false", "alpha": "0.5", "activation": "relu", "precision": "exact", "out_datatype": "FP32"},
     "norm": {"axis": "1", "kind": "rms", "groups": "1", "eps": "0.5", "activation": "gelu_tanh", "sum_out": "true", "out_datatype": "FP64"},
     "map": {"op": "relu", "a": "2", "b": "1", "out_datatype": "INT8"},
     "topk": {"axis": "0", "k": "2", "largest": "false", "sorted": "true", "index_datatype": "INT32"},
@@ -65,9 +66,13 @@ VALUES = {
                "new_shape": "4", "repeats": "2,1", "parts": "2", "part": "1"},
     "search": {"k": "2", "metric": "l2"},
     "attention": {"scale": "2", "causal": "bottom_right", "window": "1", "softcap": "5", "layout": "bshd", "masked_rows": "nan", "lse": "true"},
+    "quantize": {"scale_per": "row", "out_datatype": "FP8E4M3"},
+    "dequantize": {"scale_per": "tensor", "out_datatype": "FP16"},
     "window": {"size": "2", "stride": "2", "dilation": "1", "pad": "1,0", "auto_pad": "same_lower", "layout": "nchw", "value": "-1"},
 }
-INPUTS = {"matmul": ("FP32", "FP32"), "search": ("FP32", "FP32"), "attention": ("FP32", "FP32", "FP32"), "gather": ("FP32", "INT32"), ("layout", "axis"): ("FP32", "FP32")}  # datatypes; of others one of FP32
+INPUTS = {"matmul": ("FP32", "FP32"), "search": ("FP32", "FP32"), "attention": ("FP32", "FP32", "FP32"), "gather": ("FP32", "INT32"), "dequantize": ("INT8", "FP32"), ("layout", "axis"): ("FP32", "FP32")}  # datatypes; of others one of FP32
+SCALES = {("dequantize", 1): "1"}  # shapes of inputs that are not 2 x 2
+BODIES = {"dequantize": struct.pack("<4bf", 4, 3, 2, 1, 0.5)}  # a scale of 0 would be refused
 BESIDES = {("map", "a"): "&op=linear", ("map", "b"): "&op=linear", ("reduce", "ddof"): "&op=var", ("reduce", "p"): "&op=norm", ("attention", "window"): "&causal=top_left",
            **{("layout", name): "&op=slice" for name in ("starts", "sizes", "ends", "steps")}, **{("layout", name): "&op=pad" for name in ("before", "after", "mode", "value")},
            ("layout", "axis"): "&op=concat", ("layout", "new_shape"): "&op=reshape", ("layout", "repeats"): "&op=tile", ("layout", "parts"): "&op=split", ("layout", "part"): "&op=split",
@@ -88,8 +93,8 @@ def parameters(daemon, document):
                 value = values.get(name) or next(other[name] for other in VALUES.values() if name in other)
                 check("enum" not in one["schema"] or value in one["schema"]["enum"], op, name, one["schema"])
                 inputs = INPUTS.get((op, name), INPUTS.get(op, ("FP32",)))
-                query = "&".join(["shape=2,2&datatype=" + datatype for datatype in inputs] + [urllib.parse.urlencode({name: value})]) + BESIDES.get((op, name), "")
-                answer = connection.ask(request("POST", RAW.format(model=op) + "?" + query, (), bytes(16 * len(inputs))))
+                query = "&".join(["shape=%s&datatype=%s" % (SCALES.get((op, i), "2,2"), datatype) for i, datatype in enumerate(inputs)] + [urllib.parse.urlencode({name: value})]) + BESIDES.get((op, name), "")
+                answer = connection.ask(request("POST", RAW.format(model=op) + "?" + query, (), BODIES.get(op, bytes(16 * len(inputs)))))
                 check(answer.status == (200 if name in values else 400), op, name, answer)
 
 

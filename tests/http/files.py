@@ -14,7 +14,7 @@ from tensors import SIZES, decode
 NPY = {"INT8": "|i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8", "UINT8": "|u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8",
        "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}
 SAFE = {"INT8": "I8", "INT16": "I16", "INT32": "I32", "INT64": "I64", "UINT8": "U8", "UINT16": "U16", "UINT32": "U32", "UINT64": "U64",
-        "FP16": "F16", "BF16": "BF16", "FP32": "F32", "FP64": "F64"}
+        "FP16": "F16", "BF16": "BF16", "FP8E4M3": "F8_E4M3", "FP8E5M2": "F8_E5M2", "FP32": "F32", "FP64": "F64"}
 
 
 def npy_head(text, version=1):

@@ -13,7 +13,7 @@ import zlib
 
 import files
 from daemon import chunked, request
-from tensors import CURVES, MODELS, OPS, PLAIN, REFERENCE, TRUTHS, UNIT, Tensor, count, decode, encode, random_tensor
+from tensors import CURVES, FP8, MODELS, OPS, PLAIN, REFERENCE, TRUTHS, UNIT, Tensor, count, decode, encode, random_tensor
 
 JSON_TYPES = ("FP32", "FP64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 
@@ -142,7 +142,7 @@ def fits(form, case):
     if form == "binary_to_npy":
         return case.expected.datatype in files.NPY
     if form.startswith("npy"):
-        return len(case.inputs) == 1 and case.inputs[0].datatype in files.NPY
+        return len(case.inputs) == 1 and {case.inputs[0].datatype, case.expected.datatype} <= set(files.NPY)
     if form == "oip_raw":
         return case.model.endswith("_vec")
     return True
@@ -200,8 +200,8 @@ def _read_document(case, form, document, request_id, blob):
         require(output["name"] == "OUTPUT%d" % i, "output %d is called %r", i, output["name"])
         if "data" in output:
             values = output["data"]
-            if output["datatype"] == "FP32":  # the shortest text of a float is not the double that the float equals
-                values = decode("FP32", encode("FP32", values))
+            if output["datatype"] in ("FP32", *FP8):  # the shortest text of a float is not the double that the float equals
+                values = decode(output["datatype"], encode(output["datatype"], values))
             require(set(output) == {"name", "datatype", "shape", "data"}, "members %s", sorted(output))
         else:
             size = output["parameters"].get("binary_data_size", 0)
@@ -307,7 +307,8 @@ def factors(random, datatype, shape):
 
 
 def random_matmul(random, longest, datatype=None):
-    datatype = datatype or random.choice(("FP32", "FP64", "FP16", "BF16"))
+    datatype = datatype or random.choice(("FP32", "FP64", "FP16", "BF16", "INT8", "FP8E4M3"))
+    narrow = datatype in ("INT8", "FP8E4M3")
     m, n, k = (random.randint(1, min(longest, 24)) for _ in range(3))
     lead = random.choice(([], [], [2], [3, 2]))
     parameters = {}
@@ -321,7 +322,18 @@ def random_matmul(random, longest, datatype=None):
     other = [1 if random.random() < 0.3 else d for d in lead]
     a = random_tensor(random, datatype, lead + ([k, m] if ta else [m, k]))
     b = random_tensor(random, datatype, other + ([n, k] if tb else [k, n]), 1.0)
-    return Case("matmul", [a, b], **parameters)
+    if not narrow:
+        return Case("matmul", [a, b], **parameters)
+    scales = [_random_scales(random, extents, random.choice(("tensor", "column"))) if random.random() < 0.6 else None for extents in (lead + [m], other + [n])]
+    scales = [one and (one if count(one.shape) == 1 else Tensor("FP32", extents, [math.exp(random.gauss(0, 1)) for _ in range(count(extents))]))
+              for one, extents in zip(scales, (lead + [m], other + [n]))]
+    if datatype == "INT8" and not any(scales):
+        parameters.pop("alpha", None)
+    elif random.random() < 0.4:
+        parameters["out_datatype"] = random.choice(("FP32", "FP16", "BF16"))
+    while scales and not scales[-1]:
+        scales.pop()
+    return Case("matmul", [a, b, *([None] if scales else []), *scales], **parameters)
 
 
 def random_norm(random, longest, datatype=None):
@@ -551,6 +563,30 @@ def random_window(random, longest, datatype=None, layout=None):
     return Case("window", [random_tensor(random, datatype, [random.randint(1, 3) for _ in range(lead)] + inner)], **parameters)
 
 
+def _random_scales(random, shape, per):
+    extents = shape[:-1] if per == "row" else shape[-1:] if per == "column" else [1]
+    return Tensor("FP32", extents, [math.exp(random.gauss(0, 2)) for _ in range(count(extents))])
+
+
+def random_quantize(random, longest, datatype=None):
+    datatype = datatype if datatype in ("FP32", "FP16", "BF16") else random.choice(("FP32", "FP16", "BF16"))
+    shape, per = random_shape(random, 1, 3, min(longest, 24)), random.choice(("tensor", "row", "column"))
+    parameters = {"scale_per": per} if per != "tensor" or random.random() < 0.3 else {}
+    if random.random() < 0.6:
+        parameters["out_datatype"] = random.choice(("INT8", "FP8E4M3", "FP8E5M2"))
+    return Case("quantize", [random_tensor(random, datatype, shape)] + [_random_scales(random, shape, per)] * (random.random() < 0.3), **parameters)
+
+
+def random_dequantize(random, longest, datatype=None):
+    shape, per = random_shape(random, 1, 3, min(longest, 24)), random.choice(("tensor", "row", "column"))
+    parameters = {"scale_per": per} if per != "tensor" or random.random() < 0.3 else {}
+    if random.random() < 0.6:
+        parameters["out_datatype"] = datatype if datatype == "FP32" else random.choice(("FP32", "FP16", "BF16"))
+    x = random_tensor(random, random.choice(("INT8", "FP8E4M3", "FP8E5M2")), shape)
+    return Case("dequantize", [x, _random_scales(random, shape, per)], **parameters)
+
+
 MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul, "norm": random_norm, "map": random_map,
           "topk": random_topk, "scan": random_scan, "histogram": random_histogram, "gather": random_gather,
-          "layout": random_layout, "window": random_window, "search": random_search, "attention": random_attention}
+          "layout": random_layout, "window": random_window, "search": random_search, "attention": random_attention,
+          "quantize": random_quantize, "dequantize": random_dequantize}

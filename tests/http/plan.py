@@ -40,6 +40,9 @@ GOOD = [
     ("reduce_segments", "shape=6,11&shape=5", "FP32", [6, 4], 380),
     ("reduce", "shape=6,11&shape=3&datatype=BF16&datatype=INT64&op=argmax&axis=0", "INT64", [2, 11], 332),
     ("matmul", "shape=64,128&shape=128,256", "FP32", [64, 256], 229376),
+    ("matmul", "shape=6,40&shape=40,3&datatype=INT8", "INT32", [6, 3], 432),
+    ("matmul", "shape=2,6,40&shape=3,40&shape=2,6&shape=1&input=INPUT0&input=INPUT1&input=INPUT3&input=INPUT4&transpose_b=1"
+     "&datatype=FP8E4M3&datatype=FP8E5M2&datatype=FP32&datatype=FP32&out_datatype=BF16", "BF16", [2, 6, 3], 724),
     ("matmul_tb", "shape=2%2C3&shape=4,3&alpha=2", "FP32", [2, 4], 104),
     ("norm", "shape=4,8&kind=rms&activation=silu", "FP32", [4, 8], 256),
     ("norm_rms_w_fp16", "shape=4,8&shape=8", "FP16", [4, 8], 144),
@@ -54,6 +57,10 @@ GOOD = [
     ("scan", "shape=2,0&op=max", "FP32", [2, 0], 0),
     ("histogram", "shape=6,11&bins=10&min=0&max=2.5&axis=1", "INT64", [6, 10], 744),
     ("histogram_256", "shape=100&datatype=UINT8", "INT64", [256], 2148),
+    ("quantize", "shape=6,11&scale_per=row", "INT8", [6, 11], 354),
+    ("quantize_fp8_bf16", "shape=6,11", "FP8E4M3", [6, 11], 202),
+    ("quantize", "shape=6,11&shape=11&scale_per=column&out_datatype=FP8E5M2&datatype=FP16&datatype=FP32", "FP8E5M2", [6, 11], 286),
+    ("dequantize", "shape=6,11&shape=1&datatype=INT8&datatype=FP32", "FP32", [6, 11], 334),
     ("gather", "shape=100,8&shape=3", "FP32", [3, 8], 300),  # slices of 32 bytes, of which memory moves 64
     ("gather", "shape=9,2,100&shape=4&datatype=BF16&datatype=INT64&axis=1", "BF16", [9, 4, 100], 10832),
     ("gather_bag", "shape=100,16&shape=7&shape=4", "FP32", [3, 16], 684),
@@ -88,6 +95,10 @@ BAD = [
     ("softmax", "shape=2,-2", 400, "shape"),
     ("softmax", "shape=4294967296,4294967296", 400, "shape"),
     ("matmul", "shape=2,3&shape=4,5", 400, "shape"),
+    ("matmul", "shape=2,3&shape=3,5&datatype=FP8E5M2", 400, "datatype"),
+    ("matmul", "shape=2,131072&shape=131072,5&datatype=INT8", 400, "shape"),
+    ("matmul", "shape=2,3&shape=3,5&out_datatype=INT32", 400, "parameter"),
+    ("matmul", "shape=2,3&shape=3,5&datatype=INT8&alpha=2&out_datatype=INT32", 400, "parameter"),
     ("map", "shape=2,3&shape=4,3&op=add", 400, "shape"),
     ("map", "shape=2,3&op=axpy", 400, "name"),
     ("map", "shape=2,3&op=clamp&a=2&b=1", 400, "parameter"),
@@ -137,6 +148,11 @@ BAD = [
     ("histogram", "shape=2,4", 400, "parameter"),
     ("histogram", "shape=2,4&min=0&max=1&bins=0", 400, "parameter"),
     ("histogram", "shape=2,4&min=0&max=1&axis=0", 400, "axis"),
+    ("quantize", "shape=2,4&datatype=FP64", 400, "datatype"),
+    ("quantize", "shape=2,4&shape=2", 400, "shape"),
+    ("quantize", "shape=2,4&scale_per=block", 400, "parameter"),
+    ("dequantize", "shape=2,4&datatype=INT8", 400, "name"),
+    ("dequantize", "shape=2,4&shape=2&scale_per=column&datatype=INT8&datatype=FP32", 400, "shape"),
     ("gather", "shape=5,6&shape=3&axis=2", 400, "axis"),
     ("gather", "shape=5,6&shape=3&kind=elements", 400, "shape"),
     ("gather", "shape=5,6&shape=3&datatype=FP32", 400, "datatype"),
@@ -178,7 +194,7 @@ def good(daemon):
         names = ["INPUT0", "INPUT2"] if model == "softmax_lengths" else re.findall("input=(INPUT.)", query) or ["INPUT0", "INPUT1", "INPUT2"]
         check([t["name"] for t in got["inputs"]] == names[:("&" + query).count("&shape=")], query, got["inputs"])
         check(got["outputs"][0] == {"name": "OUTPUT0", "datatype": datatype, "shape": shape}, query, got["outputs"])
-        check(len(got["outputs"]) == 1 + model.startswith(("topk", "search")), query, got["outputs"])
+        check(len(got["outputs"]) == 1 + model.startswith(("topk", "search", "quantize")), query, got["outputs"])
         check(got["bytes"] == size, query, got["bytes"])
         # work of no bytes is answered without a launch: its grid may be empty
         launched = (got["grid"], got["threads"], got["cluster"]) if size else (1,)

@@ -28,6 +28,8 @@ ATTENTION = "/v2/models/attention/infer"
 SEARCH = "/v2/models/search/infer"
 SCAN = "/v2/models/scan/infer"
 HISTOGRAM = "/v2/models/histogram/infer"
+QUANTIZE = "/v2/models/quantize/infer"
+DEQUANTIZE = "/v2/models/dequantize/infer"
 GATHER = "/v2/models/gather/infer"
 LAYOUT = "/v2/models/layout/infer"
 WINDOW = "/v2/models/window/infer"
@@ -94,6 +96,17 @@ def norm(second=None, name="INPUT1", datatype='"FP32"', shape="[2,4]", to=NORM, 
 def topk(shape="[2,4]", to=TOPK, **given):
     """topk of ones."""
     return infer(tensor(shape, ones(shape)), to=to, more=',"parameters":' + json.dumps(given))
+
+
+def product(a, b, more=""):
+    """matmul of 2 x 2 ones in two datatypes."""
+    return infer(tensor("[2,2]", ones("[2,2]"), a), tensor("[2,2]", ones("[2,2]"), b, '"INPUT1"'), to=MATMUL, more=more)
+
+
+def scaled(scales=None, numbers=None, datatype='"FP32"', x='"FP32"', shape="[2,4]", to=QUANTIZE, **given):
+    """quantize or dequantize of ones by scales."""
+    more = [tensor(scales, json.dumps(numbers) if numbers else ones(scales), datatype, '"INPUT1"')] if scales else []
+    return infer(tensor(shape, ones(shape), x), *more, to=to, more=',"parameters":' + json.dumps(given))
 
 
 def search(matrix="[6,4]", queries="[2,4]", third=None, name="INPUT2", datatype='"FP32"', to=SEARCH, **given):
@@ -349,6 +362,19 @@ WORD_ROWS = [
     Row("matmul with a bias of another datatype", biased("[2]", datatype='"FP64"'), 400, "datatype", STAYS),
     Row("matmul with an unknown activation", biased("[2]", ',"parameters":{"activation":"tanh"}'), 400, "parameter", STAYS),
     Row("matmul with an activation that is a number", biased("[2]", ',"parameters":{"activation":1}'), 400, "parameter", STAYS),
+    Row("matmul of INT8 by FP8", product('"INT8"', '"FP8E4M3"'), 400, "datatype", STAYS),
+    Row("matmul of two of E5M2", product('"FP8E5M2"', '"FP8E5M2"'), 400, "datatype", STAYS),
+    Row("matmul of UINT8", product('"UINT8"', '"UINT8"'), 400, "datatype", STAYS),
+    Row("matmul of FP32 to FP16", pair("[2,2]", "[2,2]", more=',"parameters":{"out_datatype":"FP16"}'), 400, "parameter", STAYS,
+        "matmul: parameter 'out_datatype' is FP16, INPUT0 has datatype FP32, which gives FP32"),
+    Row("matmul of INT8 with an activation", product('"INT8"', '"INT8"', ',"parameters":{"activation":"relu","out_datatype":"INT32"}'), 400, "parameter", STAYS,
+        "matmul: an output of INT32 takes no bias, scales, alpha or activation"),
+    Row("matmul of FP32 with scales", infer(tensor("[1,1]", "[1]"), tensor("[1,1]", "[1]", name='"INPUT1"'), tensor("[1]", "[1]", name='"INPUT3"'), to=MATMUL), 400, "datatype", STAYS,
+        "matmul: INPUT3 (scale_a) goes with operands of 8 bits, INPUT0 has datatype FP32"),
+    Row("matmul of INT8 by a scale of 0", infer(tensor("[1,1]", "[1]", '"INT8"'), tensor("[1,1]", "[1]", '"INT8"', '"INPUT1"'), tensor("[1]", "[0]", name='"INPUT4"'), to=MATMUL), 400,
+        "range", STAYS, "matmul: INPUT4 (scale_b) has 0 at place 0: takes finite numbers of at least 2^-126"),
+    Row("matmul of INT8 with too many scales", infer(tensor("[1,1]", "[1]", '"INT8"'), tensor("[1,1]", "[1]", '"INT8"', '"INPUT1"'), tensor("[2]", "[1,1]", name='"INPUT3"'), to=MATMUL), 400,
+        "shape", STAYS, "matmul: INPUT3 (scale_a) has shape [2], takes [1] or [1]"),
     Row("matmul with an unknown precision", biased("[2]", ',"parameters":{"precision":"fp8"}'), 400, "parameter", STAYS),
     Row("norm of integers", infer(to=NORM, datatype='"INT32"'), 400, "datatype", STAYS),
     Row("norm with a weight of 3 for 4 columns", norm("[3]"), 400, "shape", STAYS, "norm: INPUT1 (weight) has shape [3], needs [4]"),
@@ -432,6 +458,22 @@ WORD_ROWS = [
     Row("histogram_256 with other bins", parameters("/v2/models/histogram_256/infer", bins=10), 400, "parameter", STAYS),
     Row("histogram of rank 9", infer(to=HISTOGRAM, shape="[1,1,1,1,1,1,1,1,1]", data="[1]"), 400, "shape", STAYS),
     Row("scan of rank 9", infer(to=SCAN, shape="[1,1,1,1,1,1,1,1,1]", data="[1]"), 400, "shape", STAYS),
+    Row("quantize of integers", scaled(x='"INT8"'), 400, "datatype", STAYS),
+    Row("quantize to integers of 16 bits", scaled(out_datatype="INT16"), 400, "parameter", STAYS),
+    Row("quantize by blocks", scaled(scale_per="block"), 400, "parameter", STAYS),
+    Row("quantize with a scale in FP16", scaled("[1]", datatype='"FP16"'), 400, "datatype", STAYS),
+    Row("quantize with too many scales", scaled("[2]"), 400, "shape", STAYS, "quantize: INPUT1 (scale) has shape [2], takes [1] with scale_per tensor"),
+    Row("quantize with scales of other rows", scaled("[3]", scale_per="row"), 400, "shape", STAYS, "quantize: INPUT1 (scale) has shape [3], takes [2] with scale_per row"),
+    Row("quantize by a scale of 0", scaled("[1]", [0]), 400, "range", STAYS, "quantize: INPUT1 (scale) has 0 at place 0: takes finite numbers of at least 2^-126"),
+    Row("quantize by a scale below 0", scaled("[4]", [1, 1, -0.5, -1], scale_per="column"), 400, "range", STAYS, "quantize: INPUT1 (scale) has -0.5 at place 2: takes finite numbers of at least 2^-126"),
+    Row("quantize_int8 to FP8", scaled(to="/v2/models/quantize_int8/infer", out_datatype="FP8E4M3"), 400, "parameter", STAYS),
+    Row("dequantize without scales", scaled(x='"INT8"', to=DEQUANTIZE), 400, "name", STAYS),
+    Row("dequantize of FP32", scaled("[1]", to=DEQUANTIZE), 400, "datatype", STAYS),
+    Row("dequantize with scales of other columns", scaled("[2]", x='"INT8"', to=DEQUANTIZE, scale_per="column"), 400, "shape", STAYS,
+        "dequantize: INPUT1 (scale) has shape [2], takes [4] with scale_per column"),
+    Row("dequantize by a scale of 0", scaled("[2]", [1, 0], x='"INT8"', to=DEQUANTIZE, scale_per="row"), 400, "range", STAYS,
+        "dequantize: INPUT1 (scale) has 0 at place 1: takes finite numbers of at least 2^-126"),
+    Row("dequantize of FP8 beyond its largest", infer(tensor("[1]", "[449]", '"FP8E4M3"'), tensor("[1]", "[1]", name='"INPUT1"'), to=DEQUANTIZE), 400, "range", STAYS),
     Row("gather by floats", gather([0, 1], datatype='"FP32"'), 400, "datatype", STAYS, "inference input 'INPUT1' data-type is 'FP32', but model 'gather' expects 'INT32,INT64'"),
     Row("gather along an axis outside", gather([0], axis=2), 400, "axis", STAYS),
     Row("gather of an unknown kind", gather([0], kind="rows"), 400, "parameter", STAYS),
@@ -731,7 +773,7 @@ FILE_ROWS = [
     Row("safetensors: a tensor too many", safe(bytes(32), INPUT0=place(), x=place(begin=16, end=32)), 400, "name", STAYS),
     Row("safetensors: a bias and one operand", safe(bytes(32), MATMUL, INPUT0=place(), INPUT2=place(shape=(4,), begin=16, end=32)), 400, "name", STAYS),
     Row("safetensors: a bias of another length", safe(bytes(60), MATMUL, INPUT0=place(), INPUT1=place(shape=(4, 2), begin=16, end=48), INPUT2=place(shape=(3,), begin=48, end=60)), 400, "shape", STAYS),
-    Row("safetensors: a fourth tensor for matmul", safe(bytes(64), MATMUL, INPUT0=place(), INPUT1=place(shape=(4, 1), begin=16, end=32), INPUT2=place(shape=(1, 4), begin=32, end=48), INPUT3=place(begin=48, end=64)), 400, "name", STAYS),
+    Row("safetensors: a tensor that matmul has not", safe(bytes(64), MATMUL, INPUT0=place(), INPUT1=place(shape=(4, 1), begin=16, end=32), INPUT2=place(shape=(1, 4), begin=32, end=48), INPUT5=place(begin=48, end=64)), 400, "name", STAYS),
     Row("safetensors: unknown type", safe(INPUT0=place("F8_E4M3")), 400, "datatype", STAYS),
     Row("safetensors: an integer for softmax", safe(INPUT0=place("I32")), 400, "datatype", STAYS),
     Row("safetensors: shape of text", safe(INPUT0=place(shape=("1", "4"))), 400, "shape", STAYS),

@@ -16,7 +16,8 @@ import struct
 
 CODES = {"INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
          "FP16": "e", "FP32": "f", "FP64": "d"}
-SIZES = {"BF16": 2, **{name: struct.calcsize("<" + code) for name, code in CODES.items()}}
+FP8 = {"FP8E4M3": (3, 7, 448.0), "FP8E5M2": (2, 15, 57344.0)}  # bits of the mantissa, bias, largest value
+SIZES = {"BF16": 2, "FP8E4M3": 1, "FP8E5M2": 1, **{name: struct.calcsize("<" + code) for name, code in CODES.items()}}
 UNIT = {"FP64": 2.0 ** -53, "FP32": 2.0 ** -24, "FP16": 2.0 ** -11, "BF16": 2.0 ** -8}  # half an ulp, relative
 FLOOR = {"FP64": 2.0 ** -1074, "FP32": 2.0 ** -126, "FP16": 2.0 ** -25, "BF16": 2.0 ** -126}  # below it values may be 0
 HALF_INFINITE = 65520.0  # what is rounded to infinity in FP16
@@ -29,7 +30,26 @@ def to_bf16(value):
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
+def fp8_numbers(datatype):
+    """What the codes 0 to 127 are worth, infinity and NaN left out."""
+    mantissa, bias, most = FP8[datatype]
+    parts = [(code >> mantissa, code % (1 << mantissa)) for code in range(128)]
+    numbers = [math.ldexp(part + (exponent > 0) * (1 << mantissa), max(exponent, 1) - bias - mantissa) for exponent, part in parts]
+    return [n for n in numbers if n <= most]
+
+
+def to_fp8(datatype, value):
+    """To nearest even, saturating; no NaN comes here."""
+    numbers, size = fp8_numbers(datatype), abs(value)
+    at = bisect.bisect_left(numbers, size)
+    if at == len(numbers) or (at and (size - numbers[at - 1], (at - 1) % 2) < (numbers[at] - size, at % 2)):
+        at -= 1
+    return at | (128 if math.copysign(1, value) < 0 else 0)
+
+
 def encode(datatype, values):
+    if datatype in FP8:
+        return bytes(to_fp8(datatype, v) for v in values)
     if datatype == "BF16":
         return struct.pack("<%dH" % len(values), *map(to_bf16, values))
     return struct.pack("<%d%s" % (len(values), CODES[datatype]), *values)
@@ -37,6 +57,9 @@ def encode(datatype, values):
 
 def decode(datatype, data):
     count = len(data) // SIZES[datatype]
+    if datatype in FP8:
+        numbers = fp8_numbers(datatype)
+        return [math.copysign(numbers[code & 127], 1 if code < 128 else -1) for code in data]
     if datatype == "BF16":
         halves = struct.unpack("<%dH" % count, data)
         return list(struct.unpack("<%df" % count, struct.pack("<%dI" % count, *(h << 16 for h in halves))))
@@ -59,7 +82,7 @@ class Tensor:
 def random_tensor(random, datatype, shape, spread=4.0):
     """Uneven on purpose: mostly normal values, some large, some tiny, so that a skipped element shows."""
     n = count(shape)
-    if datatype in UNIT:
+    if datatype in UNIT or datatype in FP8:
         values = [random.gauss(0, 1) * random.choice((spread, 1.0, 0.01)) for _ in range(n)]
     else:
         bits = SIZES[datatype] * 8
@@ -261,14 +284,22 @@ def reduce(x, segments=None, op="sum", axis=-1, keepdims=False, ddof=0, p=2):
     return Expected(datatype, shape, values, _rounded(datatype, values, errors))
 
 
-def matmul(a, b, transpose_a=False, transpose_b=False, alpha=1.0):
+def _scale_of(scales, leading, place, each, i):
+    """Of row or column i of the matrix at that place."""
+    return 1.0 if scales is None else scales.values[0 if count(scales.shape) == 1 else _offset(place, leading) * each + i]
+
+
+def matmul(a, b, bias=None, scale_a=None, scale_b=None, transpose_a=False, transpose_b=False, alpha=1.0, out_datatype="auto"):
     sa, sb = a.shape, b.shape
     m, k = (sa[-1], sa[-2]) if transpose_a else (sa[-2], sa[-1])
     n = sb[-2] if transpose_b else sb[-1]
     rank = max(len(sa), len(sb))
     la, lb = [1] * (rank - len(sa)) + sa[:-2], [1] * (rank - len(sb)) + sb[:-2]
     lead = [max(p, q) if min(p, q) else 0 for p, q in zip(la, lb)]
-    unit = arithmetic(a.datatype)
+    narrow = a.datatype == "INT8" or a.datatype in FP8
+    whole = a.datatype == "INT8" and out_datatype in ("auto", "INT32") and scale_a is scale_b is None
+    out = "INT32" if whole else a.datatype if not narrow else "FP32" if out_datatype == "auto" else out_datatype
+    unit = 0 if whole else UNIT["FP32"] if narrow else arithmetic(a.datatype)
     values, errors = [], []
     for place in itertools.product(*map(range, lead)):
         oa = _offset(place, la) * m * k
@@ -278,9 +309,10 @@ def matmul(a, b, transpose_a=False, transpose_b=False, alpha=1.0):
                 left = [a.values[oa + (p * m + i if transpose_a else i * k + p)] for p in range(k)]
                 right = [b.values[ob + (j * k + p if transpose_b else p * n + j)] for p in range(k)]
                 products = [u * v for u, v in zip(left, right)]
-                values.append(alpha * math.fsum(products))
-                errors.append(abs(alpha) * (2 * math.sqrt(k) + 4) * unit * math.fsum(map(abs, products)))
-    return Expected(a.datatype, lead + [m, n], values, _rounded(a.datatype, values, errors))
+                scale = alpha * _scale_of(scale_a, la, place, m, i) * _scale_of(scale_b, lb, place, n, j)
+                values.append(sum(products) if whole else scale * math.fsum(products))
+                errors.append(abs(scale) * (2 * math.sqrt(k) + 4) * unit * math.fsum(map(abs, products)))
+    return Expected(out, lead + [m, n], values, _rounded(out, values, errors))
 
 
 def _offset(place, dims):
@@ -486,6 +518,44 @@ def histogram(x, bins=256, min=None, max=None, axis="all", edges=False):
     return Expected("INT64", shape, values, [0] * len(values), more)
 
 
+def _single(value):
+    """The nearest FP32."""
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def _scale_places(shape, scale_per):
+    """For each element its scale's number, and the scales' shape."""
+    columns, n = shape[-1], count(shape)
+    if scale_per == "row":
+        return [i // columns for i in range(n)], shape[:-1]
+    return ([i % columns for i in range(n)], [columns]) if scale_per == "column" else ([0] * n, [1])
+
+
+def quantize(x, scale=None, out_datatype="INT8", scale_per="tensor"):
+    """Codes and scales are exact: quotients are FP32's, and so are the scales."""
+    places, shape = _scale_places(x.shape, scale_per)
+    most = FP8[out_datatype][2] if out_datatype in FP8 else 127
+    if scale is None:
+        largest = [0.0] * count(shape)
+        for place, value in zip(places, x.values):
+            largest[place] = builtins.max(largest[place], abs(value))
+        scales = [builtins.max(_single(n / most), 2.0 ** -126) if n else 1.0 for n in largest]
+    else:
+        scales = scale.values
+    quotients = [_single(value / scales[place]) for place, value in zip(places, x.values)]
+    if out_datatype == "INT8":
+        codes = [int(builtins.min(builtins.max(round(q), -128), 127)) for q in quotients]
+    else:
+        codes = decode(out_datatype, encode(out_datatype, quotients))
+    return Expected(out_datatype, x.shape, codes, [0] * len(codes), [Expected("FP32", shape, scales, [0] * len(scales))])
+
+
+def dequantize(x, scale, out_datatype="FP32", scale_per="tensor"):
+    places, _ = _scale_places(x.shape, scale_per)
+    values = [_single(code * scale.values[place]) for place, code in zip(places, x.values)]
+    return Expected(out_datatype, x.shape, values, _rounded(out_datatype, values, [0] * len(values)))
+
+
 def _slice_of(index, extent, mode):
     if mode == "clip":
         return min(max(index, 0), extent - 1)
@@ -621,6 +691,7 @@ def window(x, size, stride=1, dilation=1, pad=None, auto_pad="none", layout="nhw
 
 
 REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk, "scan": scan,
-             "histogram": histogram, "gather": gather, "layout": layout, "window": window, "search": search, "attention": attention}
+             "histogram": histogram, "gather": gather, "layout": layout, "window": window, "search": search, "attention": attention,
+             "quantize": quantize, "dequantize": dequantize}
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernels", "ops", "ops.def")) as _file:
     MODELS = tuple(re.findall(r"^OP\((\w+)\)", _file.read(), re.M))  # each has a reference here and a maker in forms.py

@@ -145,7 +145,8 @@ static bool has_rows(const unsigned char *there, const unsigned char *wanted, co
 /* As the operation would have it, where that is asked for; ways to choose from are those of rows that follow each other. */
 static int64_t pitch_of(const op_harness *harness, const ks_spec *spec, int input)
 {
-    const bool pitched = harness->fix & OP_HARNESS_PITCHED && harness->algorithm < 0 && spec->op->pitch;
+    const bool pitched = harness->fix & OP_HARNESS_PITCHED && harness->algorithm < 0 && spec->op->pitch &&
+                         !spec->op->inputs[input].small;
     return pitched ? spec->op->pitch(&spec->in[input]) : 0;
 }
 

@@ -10,7 +10,7 @@
 #include "ops/op_harness.h"
 #include "ops/op_values.h"
 #include "cpu/reference.h"
-#include "ops/topk.h"
+#include "ops/topk/topk.h"
 
 extern const ks_op ks_op_topk;
 

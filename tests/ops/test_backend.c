@@ -185,13 +185,13 @@ static void check_output(const ks_op *op, const ks_tensor *tensor, const void *g
             fail_msg("%s: element %zu is %g and not %g", op->name, k, (double)g[k], (double)w[k]);
 }
 
-/* FP32 from -1 to 1; of other datatypes, such as indices, any bits, which a sample takes. */
-static void fill_input(const ks_tensor *tensor, void *out)
+/* FP32 from -1 to 1, or above 0 where nothing else is taken; of other datatypes, such as indices, any bits, which a sample takes. */
+static void fill_input(const ks_tensor *tensor, bool positive, void *out)
 {
     for (size_t k = 0; tensor->dtype != KS_FP32 && k < tensor->size_bytes; k++)
         ((unsigned char *)out)[k] = (unsigned char)random_next();
     for (size_t k = 0; tensor->dtype == KS_FP32 && k < tensor->size_bytes / sizeof(float); k++)
-        ((float *)out)[k] = (float)((double)(random_next() % 2001) / 1000 - 1);
+        ((float *)out)[k] = (float)((double)(random_next() % 2000 + 1) / 1000 - !positive);
 }
 
 /* Every operation's sample through every way the harness knows, against the reference. */
@@ -206,7 +206,7 @@ static void check_sample(op_harness *harness, const ks_op *op, op_path path, int
     void *inputs[KS_INPUTS_MAX] = {NULL};
     for (int i = ks_next_input(&spec, -1); i >= 0; i = ks_next_input(&spec, i)) {
         inputs[i] = malloc(spec.in[i].size_bytes + 1);
-        fill_input(&spec.in[i], inputs[i]);
+        fill_input(&spec.in[i], op->inputs[i].positive, inputs[i]);
     }
     unsigned char *got = malloc(ks_spec_out_bytes(&spec) + 1), *wanted = malloc(ks_spec_out_bytes(&spec) + 1);
     void *outputs[KS_OUTPUTS_MAX] = {NULL}, *scratch = malloc(ks_cpu_scratch_bytes(&spec) + 1);

@@ -1,6 +1,6 @@
 /* Matmul on the CPU: the reference.
  *
- * Numbers  FP16 and BF16 are computed as FP32 and rounded once. FP32 sums run over KS_MATMUL_DEPTH values at a time and are
+ * Numbers  INT8 is exact: a leaf of 128 products fits FP32, the sum FP64. FP8, FP16 and BF16 are computed as FP32 and rounded once. FP32 sums run over KS_MATMUL_DEPTH values at a time and are
  *          collected in FP64, so the error does not grow with K beyond that. precision tf32 changes nothing here.
  * Threads  any; all memory is the caller's.
  * Source   the blocking follows Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication". */
@@ -25,7 +25,9 @@ typedef struct product {
     const unsigned char *a, *b;
     const unsigned char *bias; /* NULL: none */
     unsigned char *c;
-    ks_dtype dtype;
+    ks_dtype dtype, a_dtype, b_dtype, bias_dtype;
+    const float *a_scale, *b_scale; /* NULL: none */
+    bool a_scales, b_scales;        /* one for each row, for each column of the product as it was asked for */
     ks_matmul_activation activation;
     int64_t m, n, k, a_row, a_col, b_row, b_col, c_row, c_col;
     double alpha;
@@ -48,6 +50,12 @@ static void read_run_float(ks_dtype dtype, const unsigned char *from, int64_t at
         ks_fp16_to_floats((const uint16_t *)from + at, to, (size_t)count);
     else if (dtype == KS_BF16)
         ks_bf16_to_floats((const uint16_t *)from + at, to, (size_t)count);
+    else if (dtype == KS_FP8E4M3)
+        ks_fp8e4m3_to_floats(from + at, to, (size_t)count);
+    else if (dtype == KS_FP8E5M2)
+        ks_fp8e5m2_to_floats(from + at, to, (size_t)count);
+    else if (dtype == KS_INT8)
+        for (int64_t i = 0; i < count; i++) to[i] = (float)((const int8_t *)from)[at + i];
     else
         memcpy(to, (const float *)from + at, (size_t)count * sizeof *to);
 }
@@ -71,8 +79,14 @@ static void finish_run(const product *p, int64_t row, int64_t column, double *su
 {
     if (p->alpha != 1.0)
         for (int64_t j = 0; j < count; j++) sum[j] *= p->alpha;
+    if (p->a_scale || p->b_scale)
+        for (int64_t j = 0; j < count; j++) {
+            const int64_t i = p->turned ? column + j : row, of = p->turned ? row : column + j;
+            if (p->a_scale) sum[j] *= (double)p->a_scale[p->a_scales ? i : 0];
+            if (p->b_scale) sum[j] *= (double)p->b_scale[p->b_scales ? of : 0];
+        }
     if (p->bias)
-        for (int64_t j = 0; j < count; j++) sum[j] += read_one(p->dtype, p->bias, p->turned ? row : column + j);
+        for (int64_t j = 0; j < count; j++) sum[j] += read_one(p->bias_dtype, p->bias, p->turned ? row : column + j);
     if (p->activation != KS_MATMUL_NONE)
         for (int64_t j = 0; j < count; j++) sum[j] = ks_matmul_activate(p->activation, sum[j]);
 }
@@ -88,6 +102,9 @@ static void store_run(const product *p, int64_t row, int64_t column, double *sum
         break;
     case KS_BF16:
         for (int64_t j = 0; j < count; j++) ((uint16_t *)p->c)[at + j * step] = ks_double_to_bf16(sum[j]);
+        break;
+    case KS_INT32:
+        for (int64_t j = 0; j < count; j++) ((int32_t *)p->c)[at + j * step] = (int32_t)sum[j];
         break;
     case KS_FP32:
         for (int64_t j = 0; j < count; j++) ((float *)p->c)[at + j * step] = (float)sum[j];
@@ -167,6 +184,8 @@ static void turn(product *p)
     const product old = *p;
     p->a = old.b;
     p->b = old.a;
+    p->a_dtype = old.b_dtype;
+    p->b_dtype = old.a_dtype;
     p->m = old.n;
     p->n = old.m;
     p->a_row = old.b_col;
@@ -178,6 +197,11 @@ static void turn(product *p)
     p->turned = true;
 }
 
+static const float *scales_of(const ks_spec *spec, const void *const *in, int input, int64_t at)
+{
+    return ks_has_input(spec, input) ? (const float *)in[input] + at : NULL;
+}
+
 /* ks_cpu_fn */
 static void matmul_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
 {
@@ -186,27 +210,35 @@ static void matmul_reference(const ks_spec *spec, const void *const *in, void *c
     if (spec->out[0].size_bytes == 0) return;
     unsigned char *aligned = scratch;
     aligned += -(uintptr_t)scratch % KS_MATMUL_SCRATCH_ALIGNMENT;
-    const size_t size = ks_dtype_size(spec->out[0].dtype);
+    const size_t size = ks_dtype_size(spec->in[0].dtype), out_size = ks_dtype_size(spec->out[0].dtype);
     run_fn *run = pick(spec->out[0].dtype);
     for (int64_t x = 0; x < s.batch; x++) {
         int64_t a, b;
         ks_matmul_offsets(&s, x, &a, &b);
-        product p = {.a = (const unsigned char *)in[0] + (size_t)a * size,
-                     .b = (const unsigned char *)in[1] + (size_t)b * size,
-                     .bias = s.biased ? in[2] : NULL,
-                     .c = (unsigned char *)out[0] + (size_t)x * (size_t)s.m * (size_t)s.n * size,
-                     .dtype = spec->out[0].dtype,
-                     .activation = s.activation,
-                     .m = s.m,
-                     .n = s.n,
-                     .k = s.k,
-                     .a_row = s.a_row,
-                     .a_col = s.a_col,
-                     .b_row = s.b_row,
-                     .b_col = s.b_col,
-                     .c_row = s.n,
-                     .c_col = 1,
-                     .alpha = s.alpha};
+        product p = {
+            .a = (const unsigned char *)in[0] + (size_t)a * size,
+            .b = (const unsigned char *)in[1] + (size_t)b * size,
+            .bias = s.biased ? in[2] : NULL,
+            .c = (unsigned char *)out[0] + (size_t)x * (size_t)s.m * (size_t)s.n * out_size,
+            .dtype = spec->out[0].dtype,
+            .a_dtype = s.a_dtype,
+            .b_dtype = s.b_dtype,
+            .bias_dtype = spec->in[2].dtype,
+            .a_scale = scales_of(spec, in, KS_MATMUL_SCALE_A, ks_matmul_scales_at(s.a_scales, a, s.a_matrix, s.m)),
+            .b_scale = scales_of(spec, in, KS_MATMUL_SCALE_B, ks_matmul_scales_at(s.b_scales, b, s.b_matrix, s.n)),
+            .a_scales = s.a_scales,
+            .b_scales = s.b_scales,
+            .activation = s.activation,
+            .m = s.m,
+            .n = s.n,
+            .k = s.k,
+            .a_row = s.a_row,
+            .a_col = s.a_col,
+            .b_row = s.b_row,
+            .b_col = s.b_col,
+            .c_row = s.n,
+            .c_col = 1,
+            .alpha = s.alpha};
         if (turns(p.m, p.n)) turn(&p);
         run(&p, aligned);
     }

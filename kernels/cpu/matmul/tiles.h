@@ -12,14 +12,14 @@ typedef REAL N(vector) __attribute__((vector_size(64), aligned(sizeof(REAL)), ma
 
 /* Packs the matrix X(w, l), w < count, l < depth, into strips of `width` along w, zeros behind the last: a strip holds
  * its `width` values of l = 0, then of l = 1, ... One of both strides is 1, or the extent along it is. */
-ISA_TARGET static void N(pack)(const product *p, const unsigned char *from, int64_t at, int64_t w_stride,
+ISA_TARGET static void N(pack)(ks_dtype dtype, const unsigned char *from, int64_t at, int64_t w_stride,
                                int64_t l_stride, int64_t count, int64_t depth, int64_t width, REAL *to)
 {
     for (int64_t w0 = 0; w0 < count; w0 += width, to += width * depth) {
         const int64_t here = least(width, count - w0);
         if (w_stride == 1) {
             for (int64_t l = 0; l < depth; l++) {
-                READ_RUN(REAL)(p->dtype, from, at + w0 + l * l_stride, here, to + l * width);
+                READ_RUN(REAL)(dtype, from, at + w0 + l * l_stride, here, to + l * width);
                 for (int64_t w = here; w < width; w++) to[l * width + w] = 0;
             }
             continue;
@@ -29,10 +29,10 @@ ISA_TARGET static void N(pack)(const product *p, const unsigned char *from, int6
             if (w >= here)
                 memset(run, 0, sizeof run);
             else if (l_stride == 1)
-                READ_RUN(REAL)(p->dtype, from, at + (w0 + w) * w_stride, depth, run);
+                READ_RUN(REAL)(dtype, from, at + (w0 + w) * w_stride, depth, run);
             else
                 for (int64_t l = 0; l < depth; l++)
-                    READ_RUN(REAL)(p->dtype, from, at + (w0 + w) * w_stride + l * l_stride, 1, run + l);
+                    READ_RUN(REAL)(dtype, from, at + (w0 + w) * w_stride + l * l_stride, 1, run + l);
             for (int64_t l = 0; l < depth; l++) to[l * width + w] = run[l];
         }
     }
@@ -64,8 +64,8 @@ ISA_TARGET static void N(block)(const product *p, int64_t i0, int64_t j0, double
     memset(sum, 0, (size_t)(up(rows, TILE_ROWS) * pitch) * sizeof *sum);
     for (int64_t l0 = 0; l0 < p->k; l0 += KS_MATMUL_DEPTH) {
         const int64_t depth = least(KS_MATMUL_DEPTH, p->k - l0);
-        N(pack)(p, p->a, i0 * p->a_row + l0 * p->a_col, p->a_row, p->a_col, rows, depth, TILE_ROWS, a);
-        N(pack)(p, p->b, l0 * p->b_row + j0 * p->b_col, p->b_col, p->b_row, columns, depth, TILE_COLUMNS, b);
+        N(pack)(p->a_dtype, p->a, i0 * p->a_row + l0 * p->a_col, p->a_row, p->a_col, rows, depth, TILE_ROWS, a);
+        N(pack)(p->b_dtype, p->b, l0 * p->b_row + j0 * p->b_col, p->b_col, p->b_row, columns, depth, TILE_COLUMNS, b);
         for (int64_t j = 0; j < columns; j += TILE_COLUMNS)
             for (int64_t i = 0; i < rows; i += TILE_ROWS)
                 N(tile)(depth, a + i * depth, b + j * depth, sum + i * pitch + j, pitch);
@@ -78,7 +78,7 @@ ISA_TARGET static void N(add_rows)(const product *p, int64_t l, int64_t rows, in
                                    const REAL *a, REAL *leaf, REAL *lines)
 {
     for (int64_t r = 0; r < rows; r++)
-        READ_RUN(REAL)(p->dtype, p->b, (l + r) * p->b_row + j0, columns, lines + r * KS_MATMUL_STRIP);
+        READ_RUN(REAL)(p->b_dtype, p->b, (l + r) * p->b_row + j0, columns, lines + r * KS_MATMUL_STRIP);
     for (int64_t i = 0; i < p->m; i++) {
         REAL *c = leaf + i * KS_MATMUL_STRIP;
         if (rows == 4) {
@@ -99,7 +99,7 @@ ISA_TARGET static void N(strip_by_rows)(const product *p, int64_t j0, int64_t co
 {
     for (int64_t l0 = 0; l0 < p->k; l0 += KS_MATMUL_DEPTH) {
         const int64_t depth = least(KS_MATMUL_DEPTH, p->k - l0);
-        N(pack)(p, p->a, l0 * p->a_col, p->a_row, p->a_col, p->m, depth, KS_MATMUL_SKINNY, a);
+        N(pack)(p->a_dtype, p->a, l0 * p->a_col, p->a_row, p->a_col, p->m, depth, KS_MATMUL_SKINNY, a);
         for (int64_t i = 0; i < p->m; i++) memset(leaf + i * KS_MATMUL_STRIP, 0, (size_t)columns * sizeof *leaf);
         for (int64_t l = 0; l < depth; l += 4)
             N(add_rows)(p, l0 + l, least(4, depth - l), j0, columns, a + l * KS_MATMUL_SKINNY, leaf, lines);
@@ -130,13 +130,13 @@ ISA_TARGET static void N(strip_by_columns)(const product *p, int64_t j0, int64_t
         const int64_t depth = least(KS_MATMUL_STRIP, p->k - l0);
         for (int64_t i = 0; i < p->m; i++) {
             if (p->a_col == 1)
-                READ_RUN(REAL)(p->dtype, p->a, i * p->a_row + l0, depth, a + i * KS_MATMUL_STRIP);
+                READ_RUN(REAL)(p->a_dtype, p->a, i * p->a_row + l0, depth, a + i * KS_MATMUL_STRIP);
             else
-                for (int64_t l = 0; l < depth; l++)
-                    READ_RUN(REAL)(p->dtype, p->a, i * p->a_row + (l0 + l) * p->a_col, 1, a + i * KS_MATMUL_STRIP + l);
+                for (int64_t l = 0; l < depth; l++) READ_RUN(REAL)
+            (p->a_dtype, p->a, i * p->a_row + (l0 + l) * p->a_col, 1, a + i * KS_MATMUL_STRIP + l);
         }
         for (int64_t j = 0; j < columns; j++) {
-            READ_RUN(REAL)(p->dtype, p->b, l0 + (j0 + j) * p->b_col, depth, line);
+            READ_RUN(REAL)(p->b_dtype, p->b, l0 + (j0 + j) * p->b_col, depth, line);
             for (int64_t i = 0; i < p->m; i++)
                 sum[i * KS_MATMUL_STRIP + j] += N(dot)(a + i * KS_MATMUL_STRIP, line, depth);
         }

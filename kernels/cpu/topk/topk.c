@@ -8,7 +8,7 @@
 #include "cpu/reference.h"
 #include "cpu/simd.h"
 #include "cpu/topk/heap.h"
-#include "ops/topk.h"
+#include "ops/topk/topk.h"
 
 extern const ks_cpu_op ks_topk_cpu;
 

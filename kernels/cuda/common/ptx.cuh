@@ -75,6 +75,37 @@ __device__ __forceinline__ float ks_max_nan(float a, float b)
     return c;
 }
 
+/* To INT8, to nearest even, saturating, as the last 8 bits; NaN is 0. */
+__device__ __forceinline__ uint32_t ks_to_int8(float x)
+{
+    int32_t code;
+    asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(code) : "f"(x));
+    return (uint32_t)code & 0xFF;
+}
+
+#if __CUDA_ARCH__ >= 890
+/* Two in FP8, the first one low: rounded to nearest even, saturating; NaN stays. */
+__device__ __forceinline__ uint32_t ks_pack_e4m3(float low, float high)
+{
+    uint16_t two;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(high), "f"(low));
+    return two;
+}
+/* Two of the low 16 bits as FP16. */
+__device__ __forceinline__ uint32_t ks_unpack_e4m3(uint32_t two)
+{
+    uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)two));
+    return halves;
+}
+__device__ __forceinline__ uint32_t ks_pack_e5m2(float low, float high)
+{
+    uint16_t two;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(two) : "f"(high), "f"(low));
+    return two;
+}
+#endif
+
 /* --- two 16-bit elements of type T in a word, the first one low ------------------------------------------------------ */
 
 /* Each rounds once, to nearest even. */

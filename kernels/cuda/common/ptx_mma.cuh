@@ -212,6 +212,14 @@ __device__ __forceinline__ void mm_mma(float, float (&c)[4], const uint32_t (&a)
 }
 #undef MM_MMA
 
+/* Likewise of INT8, exact. */
+__device__ __forceinline__ void mm_mma_s8(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 /* --- launches and clusters, on sm_90 and later ----------------------------------------------------------------------- */
 
 /* Once all CTAs have said so, or ended, the launch behind this one may begin. */

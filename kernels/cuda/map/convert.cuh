@@ -4,37 +4,10 @@
 #ifndef KS_MAP_CONVERT_CUH
 #define KS_MAP_CONVERT_CUH
 
+#include "cuda/common/fp8.cuh"
 #include "cuda/map/functions.cuh"
 
 /* --- one element ---------------------------------------------------------------------------------------------------------- */
-
-/* FP8's bits are FP16's but for some of the mantissa's and, with E4M3, one of the exponent's, whose bias is 8 less. */
-__device__ __forceinline__ float map_of_e4m3(uint32_t bits)
-{
-    const uint32_t magnitude = bits & 0x7F;
-    const float moved = __half2float(__ushort_as_half((unsigned short)((bits & 0x80) << 8 | magnitude << 7)));
-    return magnitude == 0x7F ? __uint_as_float(0x7FC00000u) : moved * 256.0f;
-}
-
-__device__ __forceinline__ float map_of_e5m2(uint32_t bits)
-{
-    return __half2float(__ushort_as_half((unsigned short)(bits << 8)));
-}
-
-/* MANTISSA bits; saturates at MOST. Below the normal numbers an addition rounds: its sum's last bits are the code. */
-template <int MANTISSA, int BIAS>
-__device__ __forceinline__ uint32_t map_to_fp8(float x, float most)
-{
-    const uint32_t bits = __float_as_uint(x), sign = bits >> 24 & 0x80, dropped = 23 - MANTISSA;
-    const float size = __uint_as_float(bits & 0x7FFFFFFFu), magnitude = size > most ? most : size;
-    const uint32_t code = __float_as_uint(magnitude);
-    const float unit = __uint_as_float((uint32_t)(127 + 23 + 1 - BIAS - MANTISSA) << 23);
-    const uint32_t small = __float_as_uint(magnitude + unit) - __float_as_uint(unit);
-    const uint32_t rounded = code + ((1u << (dropped - 1)) - 1) + (code >> dropped & 1);
-    const uint32_t normal = (rounded >> dropped) - ((uint32_t)(127 - BIAS) << MANTISSA);
-    const uint32_t either = code < (uint32_t)(128 - BIAS) << 23 ? small : normal;
-    return sign | (x != x ? (MANTISSA == 3 ? 0x7Fu : 0x7Eu) : either);
-}
 
 /* Of FP16 and BF16. */
 template <class T>
@@ -81,9 +54,9 @@ __device__ __forceinline__ void map_widen(const uint64_t (&bits)[N], int dtype, 
     break
     switch (dtype) {
     case KS_FP8E4M3:
-        MAP_EACH(map_of_e4m3((uint32_t)bits[i]));
+        MAP_EACH(ks_of_e4m3((uint32_t)bits[i]));
     case KS_FP8E5M2:
-        MAP_EACH(map_of_e5m2((uint32_t)bits[i]));
+        MAP_EACH(ks_of_e5m2((uint32_t)bits[i]));
     case KS_FP16:
         MAP_EACH(ks_math_of<__half>((uint32_t)bits[i], 0));
     case KS_BF16:
@@ -164,9 +137,9 @@ __device__ __forceinline__ void map_narrow_real(const M (&x)[N], int dtype, uint
     case KS_FP64:
         MAP_EACH((uint64_t)__double_as_longlong((double)v));
     case KS_FP8E4M3:
-        MAP_EACH((map_to_fp8<3, 7>(map_odd_float(v), 448.0f)));
+        MAP_EACH((ks_to_fp8<3, 7>(map_odd_float(v), 448.0f)));
     case KS_FP8E5M2:
-        MAP_EACH((map_to_fp8<2, 15>(map_odd_float(v), 57344.0f)));
+        MAP_EACH((ks_to_fp8<2, 15>(map_odd_float(v), 57344.0f)));
     default: {
         const bool has_sign = dtype >= KS_INT8;
         const int width = 8 << (dtype - (has_sign ? KS_INT8 : KS_UINT8));
@@ -209,9 +182,9 @@ __device__ __forceinline__ void map_narrow(const uint64_t (&whole)[N], int from,
     case KS_BF16:
         MAP_EACH(map_bits_of(ks_round<__nv_bfloat16>(map_odd_float(v, has_sign && (int64_t)v < 0))));
     case KS_FP8E4M3:
-        MAP_EACH((map_to_fp8<3, 7>(map_odd_float(v, has_sign && (int64_t)v < 0), 448.0f)));
+        MAP_EACH((ks_to_fp8<3, 7>(map_odd_float(v, has_sign && (int64_t)v < 0), 448.0f)));
     case KS_FP8E5M2:
-        MAP_EACH((map_to_fp8<2, 15>(map_odd_float(v, has_sign && (int64_t)v < 0), 57344.0f)));
+        MAP_EACH((ks_to_fp8<2, 15>(map_odd_float(v, has_sign && (int64_t)v < 0), 57344.0f)));
     default:
         MAP_EACH(v);
     }

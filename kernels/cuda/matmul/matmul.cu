@@ -4,6 +4,7 @@
  * Threads  any; a chip is constant after setup. */
 #include "cuda/matmul/candidates.h"
 #include "cuda/matmul/cublaslt.cuh"
+#include "cuda/matmul/narrow/narrow.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -80,10 +81,16 @@ static int order_candidates(const ks_chip *chip, const ks_spec *spec, ks_matmul_
     return found;
 }
 
+static bool is_narrow(const ks_spec *spec)
+{
+    return ks_dtype_size(spec->in[0].dtype) == 1;
+}
+
 /* ks_cuda_plan_fn */
 static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
     ks_matmul_candidate best;
+    if (is_narrow(spec)) return narrow_plan(chip, spec, out, error);
     if (order_candidates(chip, spec, &best, 1) == 0)
         return ks_fail(error, KS_WORK, "matmul: more than %d tiles, or than %d values of K to a slice",
                        (int)MM_GRID_MOST, (int)MM_SLICE_MOST);
@@ -140,6 +147,11 @@ static int cuda_candidates(const ks_chip *chip, const ks_spec *spec, ks_algorith
     ks_cuda_plan plan;
     ks_matmul_shape shape;
     int count = 0;
+    if (is_narrow(spec)) {
+        if (most < 1 || narrow_plan(chip, spec, &plan, NULL) != KS_OK) return 0;
+        algorithm_of(&plan, &out[0]);
+        return 1;
+    }
     ks_matmul_shape_of(spec, &shape);
     const int owns = order_candidates(chip, spec, own, most < (int)MM_OWN_ALGORITHMS ? most : (int)MM_OWN_ALGORITHMS);
     for (; count < owns; count++) {
@@ -161,6 +173,12 @@ static ks_status cuda_adopt(const ks_chip *chip, const ks_spec *spec, const ks_a
     ks_matmul_candidate own[KS_MATMUL_CANDIDATES];
     ks_matmul_shape shape;
     mm_library_algorithm library;
+    if (is_narrow(spec)) {
+        const ks_status status = narrow_plan(chip, spec, out, error);
+        if (status != KS_OK || memcmp(out->algorithm, algorithm->algorithm, sizeof(narrow_algorithm)) == 0)
+            return status;
+        return ks_fail(error, KS_CONFIG, "matmul: no such kernel for these shapes");
+    }
     ks_matmul_shape_of(spec, &shape);
     memcpy(&library, algorithm->algorithm, sizeof library);
     if (library.mark.table == KS_MATMUL_LIBRARY) {
@@ -199,6 +217,7 @@ static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const voi
 {
     mm_library_algorithm library;
     ks_matmul_family family;
+    if (is_narrow(spec)) return narrow_launch(spec, algorithm, site, bucket, stream, error);
     memcpy(&library, algorithm, sizeof library);
     memcpy(&family, algorithm, sizeof family);
     const mm_problem p = mm_problem_of(chip, spec);

@@ -13,7 +13,7 @@ extern "C" {
 struct ks_chip;
 struct ks_cuda_plan;
 
-enum { KS_MATMUL_CANDIDATES = 256, KS_MATMUL_LIBRARY = 255 };
+enum { KS_MATMUL_CANDIDATES = 256, KS_MATMUL_LIBRARY = 255, KS_MATMUL_NARROW_MARK = 254 };
 enum { KS_MATMUL_JOIN_LEAST = 2 }; /* rows of a joined product: a single row has another layout */
 
 /* Same bytes, same bits of every result. Kept in a plan's choice. */

@@ -9,7 +9,7 @@
 
 #include "cuda/common/launch.cuh"
 #include "cuda/common/warp.cuh"
-#include "ops/topk.h"
+#include "ops/topk/topk.h"
 
 #include <type_traits>
 

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #define FIRST_OUTSIDE(name, type)                                                                                       \
     /* The first one outside [least, most]; count: there is none. Whole blocks first, which the compiler vectorises. */ \
@@ -54,6 +55,29 @@ ks_status ks_places_refuse_offset(const ks_spec *spec, const ks_bad_value *bad, 
                    ": they begin at 0, do not fall, and end at place %" PRId64 " with %" PRId64 ", %s",
                    spec->op->name, spec->op->inputs[bad->input].name, spec->op->inputs[bad->input].role, bad->value,
                    bad->place, last, extent, of);
+}
+
+/* Bits of numbers above 0 are in their order; infinity's are the first behind the finite ones. */
+bool ks_places_no_scale(const ks_spec *spec, const void *const *in, int input, ks_bad_value *bad)
+{
+    ks_tensor bits = spec->in[input];
+    int64_t place;
+    bits.dtype = KS_INT32;
+    if (!in[input] || !ks_places_outside(&bits, in[input], 0x00800000, 0x7F7FFFFF, &place)) return false;
+    *bad = (ks_bad_value){.input = input, .place = place, .value = ks_places_value(KS_INT32, in[input], place)};
+    return true;
+}
+
+ks_status ks_places_refuse_scale(const ks_spec *spec, const ks_bad_value *bad, ks_error *error)
+{
+    char place[KS_PLACE_TEXT_MAX];
+    const uint32_t bits = (uint32_t)bad->value;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    ks_places_text(&spec->in[bad->input], bad->place, place);
+    return ks_fail(error, KS_RANGE, "%s: %s (%s) has %g at place %s: takes finite numbers of at least 2^-126",
+                   spec->op->name, spec->op->inputs[bad->input].name, spec->op->inputs[bad->input].role, (double)value,
+                   place);
 }
 
 void ks_places_text(const ks_tensor *tensor, int64_t place, char out[KS_PLACE_TEXT_MAX])

@@ -25,6 +25,12 @@ bool ks_places_falling(const ks_tensor *offsets, const void *values, int64_t ext
 ks_status ks_places_refuse_offset(const ks_spec *spec, const ks_bad_value *bad, int64_t extent, const char *of,
                                   ks_error *error);
 
+/* Scales: FP32, finite, KS_SCALE_LEAST at least, so that their reciprocals are finite too. The first of an input's (NULL: passed over) that is not; KS_RANGE and the sentence about it, whose value is
+ * its bits. */
+#define KS_SCALE_LEAST 0x1p-126f
+bool ks_places_no_scale(const ks_spec *spec, const void *const *in, int input, ks_bad_value *bad);
+ks_status ks_places_refuse_scale(const ks_spec *spec, const ks_bad_value *bad, ks_error *error);
+
 /* A place as indices tell it: "3", or of a tensor of more dimensions "[0,3]". */
 enum { KS_PLACE_TEXT_MAX = KS_RANK_MAX * 21 + 2 };
 void ks_places_text(const ks_tensor *tensor, int64_t place, char out[KS_PLACE_TEXT_MAX]);

@@ -1,0 +1,155 @@
+/* Products of 8 bits: plans and launches. */
+#include "cuda/matmul/narrow/tile.cuh"
+#include "cuda/matmul/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    SMALL = 64,          /* rows and columns of a tile */
+    WIDE = 128,          /* likewise */
+    SMALL_THREADS = 128, /* of a CTA */
+    WIDE_THREADS = 256,
+    SPLITS_MOST = 16,
+    SLICE_LEAST = 512 /* values of K */
+};
+static_assert(sizeof(narrow_algorithm) <= KS_ALGORITHM_BYTES, "a plan remembers the choice");
+
+static int64_t over(int64_t value, int64_t by)
+{
+    return (value + by - 1) / by;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* --- an operand as rows ---------------------------------------------------------------------------------------------- */
+
+static bool are_multiples(const ks_matmul_shape &s, const int64_t *step, int64_t of)
+{
+    for (int d = 0; d < s.batch_rank; d++)
+        if (step[d] % of) return false;
+    return true;
+}
+
+static narrow_layout layout_of(const ks_matmul_shape &s, const narrow_operand &o)
+{
+    if (o.along == 1 && (o.rows == 1 || o.row % 16 == 0) && are_multiples(s, o.step, 16)) return NARROW_ALONG;
+    if (o.row == 1 && o.along % 4 == 0 && o.rows % 4 == 0 && are_multiples(s, o.step, 4)) return NARROW_ACROSS;
+    return NARROW_ANY;
+}
+
+static narrow_args args_of(const ks_spec *spec, const narrow_algorithm &c)
+{
+    ks_matmul_shape s;
+    narrow_args args = {};
+    ks_matmul_shape_of(spec, &s);
+    const int64_t tile = c.wide ? WIDE : SMALL;
+    for (int i = 0; i < 2; i++) {
+        narrow_operand &o = i ? args.b : args.a;
+        const int scale = i ? KS_MATMUL_SCALE_B : KS_MATMUL_SCALE_A;
+        o.at = spec->in[i].offset;
+        o.rows = i ? s.n : s.m;
+        o.row = i ? s.b_col : s.a_row;
+        o.along = i ? s.b_row : s.a_col;
+        for (int d = 0; d < s.batch_rank; d++) o.step[d] = i ? s.b_step[d] : s.a_step[d];
+        o.matrix = i ? s.b_matrix : s.a_matrix;
+        if (o.matrix == 0) o.matrix = 1; /* K is 0, and so are all offsets */
+        o.scaled = ks_has_input(spec, scale);
+        o.scales = o.scaled ? spec->in[scale].offset : 0;
+        o.each = i ? s.b_scales : s.a_scales;
+        o.e5m2 = (i ? s.b_dtype : s.a_dtype) == KS_FP8E5M2;
+        o.layout = layout_of(s, o);
+        args.counts[i] = o.scaled ? ks_tensor_count(&spec->in[scale]) : 0;
+    }
+    for (int d = 0; d < s.batch_rank; d++) args.batch_dims[d] = s.batch_dims[d];
+    args.batch_rank = s.batch_rank;
+    args.k = s.k;
+    args.slice = c.slice;
+    args.batch = s.batch;
+    args.tiles_m = over(s.m, tile);
+    args.tiles_n = over(s.n, tile);
+    args.splits = c.splits;
+    args.activation = s.activation;
+    args.out = spec->out[0].dtype;
+    args.alpha = (float)s.alpha;
+    args.biased = s.biased;
+    args.bias = s.biased ? spec->in[KS_MATMUL_BIAS].offset : 0;
+    args.c = spec->out[0].offset;
+    return args;
+}
+
+/* --- plans ----------------------------------------------------------------------------------------------------------- */
+
+/* Large tiles where they fill the chip; small ones otherwise, and slices of K where these do not. */
+static narrow_algorithm choose(const ks_chip *chip, const ks_matmul_shape &s)
+{
+    narrow_algorithm c = {};
+    const int64_t large = over(s.m, WIDE) * over(s.n, WIDE) * s.batch;
+    c.mark = KS_MATMUL_NARROW_MARK;
+    c.wide = large >= chip->sms && s.m > SMALL && s.n > SMALL;
+    const int64_t tile = c.wide ? WIDE : SMALL, tiles = over(s.m, tile) * over(s.n, tile) * s.batch;
+    const int64_t bytes = s.m * s.n * s.batch * 4;
+    int64_t splits = tiles > 0 && tiles < chip->sms ? least(over(2 * (int64_t)chip->sms, tiles), s.k / SLICE_LEAST) : 1;
+    splits = least(splits, SPLITS_MOST);
+    if (bytes > 0) splits = least(splits, (int64_t)chip->workspace_bytes / bytes);
+    if (splits < 1) splits = 1;
+    c.slice = over(over(s.k, splits), NARROW_DEPTH) * NARROW_DEPTH;
+    c.splits = (int16_t)(s.k > 0 ? over(s.k, c.slice) : 1);
+    const int64_t items = tiles * c.splits;
+    c.grid = (int32_t)(items < 1 ? 1 : least(items, INT32_MAX));
+    return c;
+}
+
+ks_status narrow_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
+{
+    (void)error;
+    ks_matmul_shape s;
+    ks_matmul_shape_of(spec, &s);
+    const narrow_algorithm c = choose(chip, s);
+    const int tile = c.wide ? WIDE : SMALL;
+    char slices[16] = "";
+    if (c.splits > 1) snprintf(slices, sizeof slices, ", %d slices", c.splits);
+    memset(out, 0, sizeof *out);
+    out->once = c.grid == 1 && s.batch <= 1;
+    out->batch_max = out->once ? KS_BATCH_MAX : 1;
+    out->workspace_bytes = c.splits > 1 ? ks_align((size_t)(s.m * s.n * s.batch) * 4 * (size_t)c.splits) : 0;
+    out->kernel_info.grid = c.grid;
+    out->kernel_info.threads = c.wide ? WIDE_THREADS : SMALL_THREADS;
+    out->kernel_info.cluster = 1;
+    snprintf(out->kernel_info.kernel, sizeof out->kernel_info.kernel, "matmul_8_bits<%s, %dx%d%s>",
+             ks_dtype_name(s.a_dtype), tile, tile, slices);
+    memcpy(out->algorithm, &c, sizeof c);
+    return KS_OK;
+}
+
+/* --- launches -------------------------------------------------------------------------------------------------------- */
+
+template <class S>
+static cudaError_t start(const narrow_algorithm &c, const narrow_args &args, const ks_site &site, int bucket,
+                         cudaStream_t stream)
+{
+    const dim3 grid((unsigned)c.grid, (unsigned)bucket);
+    const cudaError_t status =
+        c.wide ? ks_launch(narrow_tile<S, WIDE, WIDE, 2, 4>, grid, WIDE_THREADS, 0, false, stream, site, args)
+               : ks_launch(narrow_tile<S, SMALL, SMALL, 2, 2>, grid, SMALL_THREADS, 0, false, stream, site, args);
+    if (status != cudaSuccess || c.splits == 1 || ks_noting) return status;
+    const int64_t groups = over(args.a.rows * args.b.rows * args.batch, NARROW_ADD_THREADS);
+    return ks_launch(narrow_add<S>, dim3((unsigned)least(groups, KS_GRID_MAX), (unsigned)bucket), NARROW_ADD_THREADS, 0,
+                     false, stream, site, args);
+}
+
+ks_status narrow_launch(const ks_spec *spec, const void *algorithm, ks_site site, int bucket, cudaStream_t stream,
+                        ks_error *error)
+{
+    narrow_algorithm c;
+    memcpy(&c, algorithm, sizeof c);
+    const narrow_args args = args_of(spec, c);
+    const cudaError_t status = spec->in[0].dtype == KS_INT8 ? start<int32_t>(c, args, site, bucket, stream)
+                                                            : start<float>(c, args, site, bucket, stream);
+    if (status == cudaSuccess) return KS_OK;
+    cudaGetLastError(); /* taken: reported here */
+    return ks_fail(error, KS_DEVICE, "matmul: launch failed: %s", cudaGetErrorString(status));
+}

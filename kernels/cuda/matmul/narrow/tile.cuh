@@ -1,0 +1,322 @@
+/* The kernel of products of 8 bits: a tile of the output by a CTA, the operands stage by stage through shared memory, in which both lie along
+ * K. INT8 sums are exact, in INT32. FP8 becomes FP16, which holds it exactly, so the products are exact, and the sums are those of FP16's
+ * products.
+ *
+ * Shapes   any sizes, strides and batches: an operand that lies along K is copied 16 bytes at a time, one that lies across it is transposed
+ *          in blocks of 4 x 4 on the way, and all others byte by byte.
+ * Order    of a sum: that of K, 16 values of FP8 at a time, or 32 of INT8; slices of K are added by narrow_add in their order. */
+#ifndef KS_MATMUL_NARROW_TILE_CUH
+#define KS_MATMUL_NARROW_TILE_CUH
+
+#include "cuda/common/fp8.cuh"
+#include "cuda/common/ptx_mma.cuh"
+#include "cuda/common/unary.cuh"
+#include "cuda/matmul/narrow/narrow.h"
+#include "ops/spec/places.h"
+
+/* --- from memory to shared memory ------------------------------------------------------------------------------------ */
+
+/* Unit u of a stage: 16 values of K of a row, or, across, 4 of 4 rows. Neighbours of a warp share 32-byte segments. */
+struct narrow_unit {
+    int row, k;
+};
+
+__device__ __forceinline__ narrow_unit narrow_unit_of(int layout, int u)
+{
+    if (layout != NARROW_ACROSS) return {u / 4, u % 4 * 16};
+    return {(u / 128 * 8 + u % 8) * 4, (u / 8 % 16) * 4};
+}
+
+__device__ __forceinline__ uint32_t narrow_byte(const unsigned char *at, bool there)
+{
+    return there ? *at : 0;
+}
+
+/* Zeros where the operand has ended. */
+__device__ __forceinline__ uint4 narrow_read(const narrow_operand &o, const unsigned char *matrix, int64_t row0,
+                                             int64_t k0, int64_t end, int u)
+{
+    const narrow_unit unit = narrow_unit_of(o.layout, u);
+    const int64_t row = row0 + unit.row, k = k0 + unit.k;
+    uint32_t words[4] = {};
+    if (o.layout == NARROW_ALONG) {
+        const unsigned char *at = matrix + row * o.row + k;
+        if (row < o.rows && k + 16 <= end) return *(const uint4 *)(const void *)at;
+        if (row < o.rows && k < end)
+#pragma unroll
+            for (int i = 0; i < 16; i++) words[i / 4] |= narrow_byte(at + i, k + i < end) << 8 * (i % 4);
+    } else if (o.layout == NARROW_ACROSS) {
+        const unsigned char *at = matrix + row + k * o.along;
+        if (row < o.rows) /* rows are a multiple of 4 */
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (k + i < end) words[i] = *(const uint32_t *)(const void *)(at + i * o.along);
+    } else if (row < o.rows) {
+        const unsigned char *at = matrix + row * o.row + k * o.along;
+#pragma unroll
+        for (int i = 0; i < 16; i++) words[i / 4] |= narrow_byte(at + i * o.along, k + i < end) << 8 * (i % 4);
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/* Four rows of four bytes become four columns. */
+__device__ __forceinline__ void narrow_transpose(uint4 &x)
+{
+    const uint32_t low01 = __byte_perm(x.x, x.y, 0x5140), high01 = __byte_perm(x.x, x.y, 0x7362);
+    const uint32_t low23 = __byte_perm(x.z, x.w, 0x5140), high23 = __byte_perm(x.z, x.w, 0x7362);
+    x.x = __byte_perm(low01, low23, 0x5410);
+    x.y = __byte_perm(low01, low23, 0x7632);
+    x.z = __byte_perm(high01, high23, 0x5410);
+    x.w = __byte_perm(high01, high23, 0x7632);
+}
+
+__device__ __forceinline__ void narrow_keep(const narrow_operand &o, unsigned char *stage, uint4 x, int u)
+{
+    const narrow_unit unit = narrow_unit_of(o.layout, u);
+    unsigned char *const at = stage + unit.row * NARROW_PITCH + unit.k;
+    if (o.layout != NARROW_ACROSS) {
+        *(uint4 *)(void *)at = x;
+        return;
+    }
+    narrow_transpose(x);
+    *(uint32_t *)(void *)at = x.x;
+    *(uint32_t *)(void *)(at + NARROW_PITCH) = x.y;
+    *(uint32_t *)(void *)(at + 2 * NARROW_PITCH) = x.z;
+    *(uint32_t *)(void *)(at + 3 * NARROW_PITCH) = x.w;
+}
+
+/* --- products -------------------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ uint32_t narrow_word(const unsigned char *stage, int row, int k)
+{
+    return *(const uint32_t *)(const void *)(stage + row * NARROW_PITCH + k);
+}
+
+/* Bytes 0 and 1, 2 and 3 of a word of FP8 as FP16. */
+__device__ __forceinline__ void narrow_halves(uint32_t word, bool e5m2, uint32_t &low, uint32_t &high)
+{
+    if (e5m2) {
+        low = __byte_perm(word, 0, 0x1404);
+        high = __byte_perm(word, 0, 0x3424);
+    } else {
+        low = ks_of_e4m3_pair(word);
+        high = ks_of_e4m3_pair(word >> 16);
+    }
+}
+
+/* 32 values of K. A word holds four of one row, in the places that the instruction for INT8 wants; of FP8 the first two and the last two are
+ * taken for values of K that are 8 apart, alike in both operands. */
+template <int MT, int NT>
+__device__ __forceinline__ void narrow_multiply(int32_t (&c)[MT][NT][4], const uint32_t (&a)[MT][4],
+                                                const uint32_t (&b)[NT][2], const narrow_args &)
+{
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+        for (int j = 0; j < NT; j++) mm_mma_s8(c[i][j], a[i], b[j][0], b[j][1]);
+}
+
+template <int MT, int NT>
+__device__ __forceinline__ void narrow_multiply(float (&c)[MT][NT][4], const uint32_t (&a)[MT][4],
+                                                const uint32_t (&b)[NT][2], const narrow_args &args)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        uint32_t x[MT][4], y[NT][2];
+#pragma unroll
+        for (int i = 0; i < MT; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) narrow_halves(a[i][2 * half + r], args.a.e5m2, x[i][r], x[i][r + 2]);
+#pragma unroll
+        for (int j = 0; j < NT; j++) narrow_halves(b[j][half], args.b.e5m2, y[j][0], y[j][1]);
+#pragma unroll
+        for (int i = 0; i < MT; i++)
+#pragma unroll
+            for (int j = 0; j < NT; j++) mm_mma(__half(), c[i][j], x[i], y[j][0], y[j][1]);
+    }
+}
+
+/* --- the end of a sum ------------------------------------------------------------------------------------------------ */
+
+__device__ __forceinline__ float narrow_activate(float x, int activation)
+{
+    switch (activation) {
+    case KS_MATMUL_RELU:
+        return ks_relu(x);
+    case KS_MATMUL_GELU:
+        return ks_gelu(x);
+    case KS_MATMUL_SILU:
+        return ks_silu(x);
+    default:
+        return x;
+    }
+}
+
+/* Where the matrices of an item of the batch lie. */
+struct narrow_place {
+    int64_t item, a, b; /* its number; elements */
+};
+
+__device__ __forceinline__ narrow_place narrow_place_of(const narrow_args &args, int64_t index)
+{
+    narrow_place place = {index, 0, 0};
+    for (int d = args.batch_rank - 1; d >= 0; d--) {
+        const int64_t next = index / args.batch_dims[d], at = index - next * args.batch_dims[d];
+        place.a += at * args.a.step[d];
+        place.b += at * args.b.step[d];
+        index = next;
+    }
+    return place;
+}
+
+__device__ __forceinline__ float narrow_scale(const narrow_operand &o, const unsigned char *in, int64_t offset,
+                                              int64_t row)
+{
+    if (!o.scaled) return 1;
+    const float *const scales = (const float *)(const void *)(in + o.scales);
+    return scales[o.each ? offset / o.matrix * o.rows + row : 0];
+}
+
+/* Element (i, j) of a matrix, from its sum. */
+template <class S>
+__device__ __forceinline__ void narrow_store(const narrow_args &args, const ks_job_sides &job,
+                                             const narrow_place &place, int64_t i, int64_t j, S sum)
+{
+    const int64_t at = (place.item * args.a.rows + i) * args.b.rows + j;
+    unsigned char *const c = job.out + args.c;
+    if (args.out == KS_INT32) {
+        ((int32_t *)(void *)c)[at] = (int32_t)sum;
+        return;
+    }
+    float x =
+        (float)sum * narrow_scale(args.a, job.in, place.a, i) * narrow_scale(args.b, job.in, place.b, j) * args.alpha;
+    if (args.biased) x += ((const float *)(const void *)(job.in + args.bias))[j];
+    x = narrow_activate(x, args.activation);
+    if (args.out == KS_FP32)
+        ((float *)(void *)c)[at] = x;
+    else if (args.out == KS_FP16)
+        ((__half *)(void *)c)[at] = ks_round<__half>(x);
+    else
+        ((__nv_bfloat16 *)(void *)c)[at] = ks_round<__nv_bfloat16>(x);
+}
+
+/* Scales that are none. */
+__device__ __forceinline__ void narrow_check(const ks_site &site, const narrow_args &args, const ks_job_sides &job)
+{
+    for (int o = 0; o < 2; o++) {
+        const narrow_operand &of = o ? args.b : args.a;
+        if (!of.scaled) continue;
+        const float *const scales = (const float *)(const void *)(job.in + of.scales);
+        for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < args.counts[o];
+             i += (int64_t)gridDim.x * blockDim.x)
+            if (!(scales[i] >= KS_SCALE_LEAST && scales[i] < INFINITY)) ks_refuse(site, KS_MATMUL_SCALE_A + o, i);
+    }
+}
+
+/* --- kernels --------------------------------------------------------------------------------------------------------- */
+
+/* S: int32_t of INT8, float of FP8. Warps are WARPS_M x 2; each has a quarter of the tile's columns' blocks of 8 twice over. */
+template <class S, int M, int N, int WARPS_M, int WARPS_N>
+__global__ void __launch_bounds__(WARPS_M *WARPS_N *KS_WARP)
+    narrow_tile(ks_site site, const __grid_constant__ narrow_args args)
+{
+    constexpr int THREADS = WARPS_M * WARPS_N * KS_WARP, MT = M / WARPS_M / 16, NT = N / WARPS_N / 8;
+    constexpr int UNITS_A = M * 4 / THREADS, UNITS_B = N * 4 / THREADS;
+    __shared__ __align__(16) unsigned char stages[2][(M + N) * NARROW_PITCH];
+    const int warp = threadIdx.x / KS_WARP, lane = threadIdx.x % KS_WARP;
+    const int row = warp / WARPS_N * (M / WARPS_M) + lane / 4, column = warp % WARPS_N * (N / WARPS_N) + lane / 4;
+    const int word = lane % 4 * 4;
+    ks_job_sides job;
+    if (!ks_enter(site, &job)) return;
+    if (args.splits == 1) narrow_check(site, args, job);
+    const int64_t tiles = args.tiles_m * args.tiles_n, all = tiles * args.batch * args.splits;
+#pragma unroll 1
+    for (int64_t index = blockIdx.x; index < all; index += gridDim.x) {
+        const int64_t tile = index % tiles, split = index / tiles % args.splits, item = index / tiles / args.splits;
+        const int64_t i0 = tile % args.tiles_m * M, j0 = tile / args.tiles_m * N;
+        const int64_t begin = split * args.slice, end = min(args.k, begin + args.slice);
+        const narrow_place place = narrow_place_of(args, item);
+        const unsigned char *const a = job.in + args.a.at + place.a, *const b = job.in + args.b.at + place.b;
+        uint4 next_a[UNITS_A], next_b[UNITS_B];
+        S c[MT][NT][4] = {};
+        const auto read = [&](int64_t k) {
+#pragma unroll
+            for (int u = 0; u < UNITS_A; u++) next_a[u] = narrow_read(args.a, a, i0, k, end, threadIdx.x + u * THREADS);
+#pragma unroll
+            for (int u = 0; u < UNITS_B; u++) next_b[u] = narrow_read(args.b, b, j0, k, end, threadIdx.x + u * THREADS);
+        };
+        const auto keep = [&](int stage) {
+#pragma unroll
+            for (int u = 0; u < UNITS_A; u++) narrow_keep(args.a, stages[stage], next_a[u], threadIdx.x + u * THREADS);
+#pragma unroll
+            for (int u = 0; u < UNITS_B; u++)
+                narrow_keep(args.b, stages[stage] + M * NARROW_PITCH, next_b[u], threadIdx.x + u * THREADS);
+        };
+        int stage = 0;
+        if (begin < end) {
+            read(begin);
+            keep(0);
+        }
+        __syncthreads();
+#pragma unroll 1
+        for (int64_t k = begin; k < end; k += NARROW_DEPTH, stage ^= 1) {
+            const bool more = k + NARROW_DEPTH < end;
+            if (more) read(k + NARROW_DEPTH);
+            const unsigned char *const of_a = stages[stage], *const of_b = of_a + M * NARROW_PITCH;
+#pragma unroll
+            for (int at = word; at < NARROW_DEPTH; at += 32) {
+                uint32_t x[MT][4], y[NT][2];
+#pragma unroll
+                for (int i = 0; i < MT; i++)
+#pragma unroll
+                    for (int r = 0; r < 4; r++) x[i][r] = narrow_word(of_a, row + 16 * i + r % 2 * 8, at + r / 2 * 16);
+#pragma unroll
+                for (int j = 0; j < NT; j++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++) y[j][r] = narrow_word(of_b, column + 8 * j, at + r * 16);
+                narrow_multiply(c, x, y, args);
+            }
+            if (more) keep(stage ^ 1);
+            __syncthreads();
+        }
+        const int first = warp % WARPS_N * (N / WARPS_N) + lane % 4 * 2;
+        S *const sums = (S *)(void *)ks_workspace(site) + (split * args.batch + item) * args.a.rows * args.b.rows;
+#pragma unroll
+        for (int i = 0; i < MT; i++)
+#pragma unroll
+            for (int j = 0; j < NT; j++)
+#pragma unroll
+                for (int r = 0; r < 4; r++) {
+                    const int64_t m = i0 + row + 16 * i + r / 2 * 8, n = j0 + first + 8 * j + r % 2;
+                    if (m >= args.a.rows || n >= args.b.rows) continue;
+                    if (args.splits > 1)
+                        sums[m * args.b.rows + n] = c[i][j][r];
+                    else
+                        narrow_store(args, job, place, m, n, c[i][j][r]);
+                }
+    }
+    if (args.splits == 1) ks_leave<true>(site);
+}
+
+enum { NARROW_ADD_THREADS = 256 };
+
+/* The slices of each sum, in their order. */
+template <class S>
+__global__ void __launch_bounds__(NARROW_ADD_THREADS) narrow_add(ks_site site, const __grid_constant__ narrow_args args)
+{
+    const S *const sums = (const S *)(const void *)ks_workspace(site);
+    const int64_t matrix = args.a.rows * args.b.rows, all = matrix * args.batch;
+    ks_job_sides job;
+    if (!ks_enter_again(site, &job)) return;
+    narrow_check(site, args, job);
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < all; at += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t item = at / matrix, within = at - item * matrix, i = within / args.b.rows;
+        S sum = 0;
+#pragma unroll 4
+        for (int p = 0; p < args.splits; p++) sum += sums[p * all + at];
+        narrow_store(args, job, narrow_place_of(args, item), i, within - i * args.b.rows, sum);
+    }
+    ks_leave<true>(site);
+}
+
+#endif
