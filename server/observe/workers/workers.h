@@ -82,7 +82,7 @@ bool ks_worker_is_up(const ks_worker_row *row);
 bool ks_worker_is_stuck(const ks_worker_row *row, int64_t now_ns);
 /* down, stuck, or the word of its state. Static text. states: those of ks_state. */
 const char *ks_worker_word(const ks_worker_row *row, const char *const *states);
-/* The worker's publisher alone: each text, then ks_worker_published, which wakes who waits for them. */
+/* The worker's publisher alone: each text, then ks_worker_published, which wakes the documents that wait for them. */
 void ks_worker_publish(ks_workers *workers, int index, ks_worker_text which, const char *text, size_t bytes);
 void ks_worker_published(ks_worker_row *row);
 /* Waits at most timeout_ns until a document wants a text, or (stop) the worker ends. */
