@@ -46,11 +46,16 @@ __device__ __forceinline__ int64_t attention_keys(const ks_site &site, const att
     return 0;
 }
 
-/* a / b where both are INDEX's: of 64 bits it is a call. */
+/* a / b and what is left, where both are INDEX's: of 64 bits they are calls. */
 template <class INDEX>
 __device__ __forceinline__ int64_t attention_over(int64_t a, int64_t b)
 {
     return (int64_t)((INDEX)a / (INDEX)b);
+}
+template <class INDEX>
+__device__ __forceinline__ int64_t attention_rest(int64_t a, int64_t b)
+{
+    return (int64_t)((INDEX)a % (INDEX)b);
 }
 
 /* As ks_attention_range_of(). */
@@ -184,10 +189,10 @@ __device__ __forceinline__ attention_item attention_item_of(const ks_site &site,
                                                             const ks_job_sides &job, int64_t at, int tile, int block)
 {
     attention_item w;
-    const int64_t whole = attention_over<INDEX>(at, a.splits), unit = attention_over<INDEX>(whole, a.tiles);
-    w.split = (int)(at - whole * a.splits);
-    w.unit = a.unit + unit;
-    w.row = (a.tiles - 1 - (whole - unit * a.tiles)) * tile; /* of a causal head the long ones first */
+    w.split = (int)attention_rest<INDEX>(at, a.splits);
+    w.unit = a.unit + attention_over<INDEX>(attention_over<INDEX>(at, a.splits), a.tiles);
+    w.row = (a.tiles - 1 - attention_rest<INDEX>(attention_over<INDEX>(at, a.splits), a.tiles)) *
+            tile; /* of a causal head the long ones first */
     w.batch = attention_over<INDEX>(w.unit, a.s.kv_heads);
     w.kv_head = w.unit - w.batch * a.s.kv_heads;
     w.keys = attention_keys(site, a, job, w.batch);
