@@ -87,11 +87,6 @@ __device__ __forceinline__ void narrow_keep(const narrow_operand &o, unsigned ch
 
 /* --- products -------------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ uint32_t narrow_word(const unsigned char *stage, int row, int k)
-{
-    return *(const uint32_t *)(const void *)(stage + row * NARROW_PITCH + k);
-}
-
 /* Bytes 0 and 1, 2 and 3 of a word of FP8 as FP16. */
 __device__ __forceinline__ void narrow_halves(uint32_t word, bool e5m2, uint32_t &low, uint32_t &high)
 {
@@ -215,17 +210,20 @@ __device__ __forceinline__ void narrow_check(const ks_site &site, const narrow_a
 
 /* --- kernels --------------------------------------------------------------------------------------------------------- */
 
-/* S: int32_t of INT8, float of FP8. Warps are WARPS_M x 2; each has a quarter of the tile's columns' blocks of 8 twice over. */
+/* S: int32_t of INT8, float of FP8. WARPS_M x WARPS_N warps have a part of the tile each. */
 template <class S, int M, int N, int WARPS_M, int WARPS_N>
 __global__ void __launch_bounds__(WARPS_M *WARPS_N *KS_WARP)
     narrow_tile(ks_site site, const __grid_constant__ narrow_args args)
 {
     constexpr int THREADS = WARPS_M * WARPS_N * KS_WARP, MT = M / WARPS_M / 16, NT = N / WARPS_N / 8;
+    static_assert(NT % 2 == 0, "blocks of columns are read two at a time");
     constexpr int UNITS_A = M * 4 / THREADS, UNITS_B = N * 4 / THREADS;
     __shared__ __align__(16) unsigned char stages[2][(M + N) * NARROW_PITCH];
     const int warp = threadIdx.x / KS_WARP, lane = threadIdx.x % KS_WARP;
-    const int row = warp / WARPS_N * (M / WARPS_M) + lane / 4, column = warp % WARPS_N * (N / WARPS_N) + lane / 4;
-    const int word = lane % 4 * 4;
+    const int row = warp / WARPS_N * (M / WARPS_M), column = warp % WARPS_N * (N / WARPS_N);
+    /* Of blocks of 8 rows by 16 bytes: A's below each other first, B's beside each other first. */
+    const unsigned from_a = (row + lane % 16) * NARROW_PITCH + lane / 16 * 16;
+    const unsigned from_b = (M + column + lane / 16 * 8 + lane % 8) * NARROW_PITCH + lane / 8 % 2 * 16;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     if (args.splits == 1) narrow_check(site, args, job);
@@ -262,24 +260,25 @@ __global__ void __launch_bounds__(WARPS_M *WARPS_N *KS_WARP)
         for (int64_t k = begin; k < end; k += NARROW_DEPTH, stage ^= 1) {
             const bool more = k + NARROW_DEPTH < end;
             if (more) read(k + NARROW_DEPTH);
-            const unsigned char *const of_a = stages[stage], *const of_b = of_a + M * NARROW_PITCH;
+            const unsigned of_a = mm_shared_address(stages[stage]) + from_a,
+                           of_b = mm_shared_address(stages[stage]) + from_b;
 #pragma unroll
-            for (int at = word; at < NARROW_DEPTH; at += 32) {
+            for (int at = 0; at < NARROW_DEPTH; at += 32) {
                 uint32_t x[MT][4], y[NT][2];
 #pragma unroll
-                for (int i = 0; i < MT; i++)
+                for (int i = 0; i < MT; i++) mm_ldmatrix<false>(x[i], of_a + i * 16 * NARROW_PITCH + at);
 #pragma unroll
-                    for (int r = 0; r < 4; r++) x[i][r] = narrow_word(of_a, row + 16 * i + r % 2 * 8, at + r / 2 * 16);
-#pragma unroll
-                for (int j = 0; j < NT; j++)
-#pragma unroll
-                    for (int r = 0; r < 2; r++) y[j][r] = narrow_word(of_b, column + 8 * j, at + r * 16);
+                for (int j = 0; j < NT; j += 2) {
+                    uint32_t two[4];
+                    mm_ldmatrix<false>(two, of_b + j * 8 * NARROW_PITCH + at);
+                    y[j][0] = two[0], y[j][1] = two[1], y[j + 1][0] = two[2], y[j + 1][1] = two[3];
+                }
                 narrow_multiply(c, x, y, args);
             }
             if (more) keep(stage ^ 1);
             __syncthreads();
         }
-        const int first = warp % WARPS_N * (N / WARPS_N) + lane % 4 * 2;
+        const int first = column + lane % 4 * 2;
         S *const sums = (S *)(void *)ks_workspace(site) + (split * args.batch + item) * args.a.rows * args.b.rows;
 #pragma unroll
         for (int i = 0; i < MT; i++)
@@ -287,7 +286,7 @@ __global__ void __launch_bounds__(WARPS_M *WARPS_N *KS_WARP)
             for (int j = 0; j < NT; j++)
 #pragma unroll
                 for (int r = 0; r < 4; r++) {
-                    const int64_t m = i0 + row + 16 * i + r / 2 * 8, n = j0 + first + 8 * j + r % 2;
+                    const int64_t m = i0 + row + lane / 4 + 16 * i + r / 2 * 8, n = j0 + first + 8 * j + r % 2;
                     if (m >= args.a.rows || n >= args.b.rows) continue;
                     if (args.splits > 1)
                         sums[m * args.b.rows + n] = c[i][j][r];
