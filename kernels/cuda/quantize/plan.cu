@@ -84,6 +84,18 @@ static void choose_rows(const ks_chip *chip, int64_t rows, int64_t columns, int6
     c->grid = (int32_t)most(1, least(KS_GRID_MAX, over(rows, c->threads / width)));
 }
 
+/* Rows too few for the chip, which no CTA keeps: as many parts as fill it. */
+static bool choose_long(const ks_chip *chip, const ks_quantize_shape &s, quantize_algorithm *c)
+{
+    const int64_t vectors = over(s.columns, vector_of(s)) + 1, kept = QUANTIZE_ROW_THREADS * QUANTIZE_HELD;
+    const int64_t parts = (int64_t)chip->sms * CTAS_SM / most(1, s.rows);
+    if (s.rows < 1 || s.rows > 2 * (int64_t)chip->sms || vectors <= kept) return false;
+    c->family = QUANTIZE_LONG;
+    c->part = most(QUANTIZE_THREADS, over(vectors, most(1, parts)));
+    c->parts = (int32_t)over(vectors, c->part);
+    return true;
+}
+
 static void choose_columns(const ks_chip *chip, const ks_quantize_shape &s, quantize_algorithm *c)
 {
     const int64_t vector = s.columns % vector_of(s) ? 1 : vector_of(s);
@@ -108,6 +120,8 @@ static quantize_algorithm choose(const ks_chip *chip, const ks_quantize_shape &s
         c.family = QUANTIZE_GIVEN;
     } else if (s.per == KS_SCALE_COLUMN) {
         choose_columns(chip, s, &c);
+    } else if (s.per == KS_SCALE_ROW && choose_long(chip, s, &c)) {
+        return c;
     } else if (s.per == KS_SCALE_ROW) {
         choose_rows(chip, s.rows, s.columns, vector_of(s), &c);
     } else if (vectors <= ROW_THREADS_MOST * QUANTIZE_HELD) {
@@ -130,6 +144,7 @@ static bool reads_once(const ks_quantize_shape &s, const quantize_algorithm &c)
 static void name_kernel(const ks_spec *spec, const quantize_launch &go, ks_kernel_info *info)
 {
     static const char *const families[] = {[QUANTIZE_ROWS] = "rows",
+                                           [QUANTIZE_LONG] = "long",
                                            [QUANTIZE_TENSOR] = "tensor",
                                            [QUANTIZE_COLUMNS] = "columns",
                                            [QUANTIZE_GIVEN] = "given"};
@@ -147,9 +162,7 @@ ks_status quantize_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *
     (void)error;
     const ks_quantize_shape s = ks_quantize_shape_of(spec);
     const quantize_algorithm c = choose(chip, s);
-    const int64_t each = c.family == QUANTIZE_TENSOR                   ? c.parts
-                         : c.family == QUANTIZE_COLUMNS && c.parts > 1 ? c.parts * s.columns
-                                                                       : 0;
+    const int64_t each = c.family == QUANTIZE_TENSOR ? c.parts : c.parts > 1 ? c.parts * s.scales : 0;
     out->once = reads_once(s, c);
     out->workspace_bytes = ks_align((size_t)each * sizeof(float));
     out->counters = 0;

@@ -16,6 +16,7 @@ enum {
 /* How the scales come about. */
 typedef enum quantize_family {
     QUANTIZE_ROWS,    /* of each row, by the threads that have it */
+    QUANTIZE_LONG,    /* of each row in parts, then of them all */
     QUANTIZE_TENSOR,  /* of parts, then of them all */
     QUANTIZE_COLUMNS, /* of each column in parts of the rows, then of them all */
     QUANTIZE_GIVEN    /* they are INPUT1; also of dequantize */
@@ -34,8 +35,8 @@ typedef enum quantize_index {
 struct quantize_shape {
     int64_t rows, columns, count, scales;
     uint64_t in, out, given_at, scales_at; /* bytes from a job's sides */
-    int64_t part;                          /* rows of a part, of columns */
-    int32_t parts;                         /* of a tensor, of a column */
+    int64_t part;                          /* of columns the rows, of a long row the vectors of a part */
+    int32_t parts;                         /* of a tensor, of a column, of a long row */
     int32_t width;                         /* threads of a row */
     int32_t from, to;                      /* ks_dtype */
     float most;

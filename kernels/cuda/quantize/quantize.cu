@@ -39,9 +39,13 @@ static cudaError_t measure_as(const quantize_launch &go)
 {
     constexpr int E = ks_vector<T>::length;
     if (go.c.family == QUANTIZE_TENSOR) return start(go, quantize_amax<T>, go.c.parts, QUANTIZE_THREADS);
+    const int64_t folds = (go.s.scales + QUANTIZE_THREADS - 1) / QUANTIZE_THREADS;
+    if (go.c.family == QUANTIZE_LONG) {
+        const cudaError_t status = start(go, quantize_amax_rows<T>, grid_for(go.s.rows * go.s.parts), QUANTIZE_THREADS);
+        return status == cudaSuccess ? start(go, quantize_fold, grid_for(folds), QUANTIZE_THREADS) : status;
+    }
     const bool whole = go.s.columns % E == 0;
     const int64_t wide = KS_WARP * (whole ? E : 1), items = (go.s.columns + wide - 1) / wide * go.s.parts;
-    const int64_t folds = (go.s.columns + QUANTIZE_THREADS - 1) / QUANTIZE_THREADS;
     const cudaError_t status =
         start(go, whole ? quantize_amax_columns<T, E> : quantize_amax_columns<T, 1>, grid_for(items), QUANTIZE_THREADS);
     if (status != cudaSuccess) return status;

@@ -3,6 +3,7 @@
  *   quantize_rows           a row by a part of a warp or by a CTA: its magnitude, its scale, its codes; up to QUANTIZE_HELD vectors a thread
  *                           stay in registers, what is longer is read again
  *   quantize_amax           the largest magnitude of each CTA's elements; quantize_apply joins them
+ *   quantize_amax_rows      of a part of a row, where rows are few and long; quantize_fold joins them
  *   quantize_amax_columns   of each column, over a part of the rows; quantize_fold joins them and makes the scales
  *   quantize_apply          quotients, by scales that are there */
 #ifndef KS_QUANTIZE_SCALE_CUH
@@ -100,10 +101,34 @@ __global__ void __launch_bounds__(QUANTIZE_THREADS)
     if (threadIdx.x == 0) ((float *)(void *)ks_workspace(site))[blockIdx.x] = most;
 }
 
-/* Where the magnitudes of columns' parts lie: of one part in the place of the scales. */
+/* Where the magnitudes of parts lie: of one part in the place of the scales. */
 __device__ __forceinline__ float *quantize_parts(const ks_site &site, const quantize_shape &s, const ks_job_sides &job)
 {
     return (float *)(void *)(s.parts > 1 ? ks_workspace(site) : job.out + s.scales_at);
+}
+
+template <class T>
+__global__ void __launch_bounds__(QUANTIZE_THREADS)
+    quantize_amax_rows(ks_site site, const __grid_constant__ quantize_shape s)
+{
+    constexpr int E = ks_vector<T>::length;
+    __shared__ float shared[KS_WARPS_MAX];
+    ks_job_sides job;
+    if (!ks_enter(site, &job)) return;
+#pragma unroll 1
+    for (int64_t item = blockIdx.x; item < s.rows * s.parts; item += gridDim.x) {
+        const int64_t part = item / s.rows, row = item - part * s.rows;
+        const ks_row at = ks_row_at<T>(row, s.columns);
+        const int64_t end = min((part + 1) * s.part, at.vectors);
+        float most = 0;
+#pragma unroll 4
+        for (int64_t v = part * s.part + threadIdx.x; v < end; v += QUANTIZE_THREADS) {
+            const int64_t begin = at.skip - v * E;
+            most = quantize_largest(ks_load_vector<T>(job.in + s.in, at.first + v), begin, begin + s.columns, most);
+        }
+        most = ks_block_reduce(most, shared, quantize_maximum());
+        if (threadIdx.x == 0) quantize_parts(site, s, job)[item] = most;
+    }
 }
 
 /* A warp has 32 vectors of a row, or 32 elements where rows do not begin on 16 bytes; the warps of a CTA take rows in turn. */
@@ -155,11 +180,11 @@ __global__ void __launch_bounds__(QUANTIZE_THREADS)
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
     const float *const parts = quantize_parts(site, s, job);
-    for (int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; c < s.columns;
+    for (int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; c < s.scales;
          c += (int64_t)gridDim.x * blockDim.x) {
         float most = 0;
 #pragma unroll 8
-        for (int p = 0; p < s.parts; p++) most = fmaxf(most, parts[p * s.columns + c]);
+        for (int p = 0; p < s.parts; p++) most = fmaxf(most, parts[p * s.scales + c]);
         ((float *)(void *)(job.out + s.scales_at))[c] = quantize_scale(most, s.most);
     }
 }
