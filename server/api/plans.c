@@ -95,9 +95,16 @@ void ks_plans_free(ks_plan_list *list)
 
 /* --- sorting ------------------------------------------------------------------------------------------------------ */
 
+/* Codes that become numbers are computed as numbers. */
+static ks_dtype arithmetic_of(const ks_spec *spec)
+{
+    const ks_dtype in = spec->in[0].dtype, out = spec->out[0].dtype;
+    return ks_dtype_kind(in) != KS_KIND_FLOAT && ks_dtype_kind(out) == KS_KIND_FLOAT ? out : in;
+}
+
 static void ceilings_of(const ks_api_view *view, const ks_plan_row *row, ks_ceilings *out)
 {
-    ks_ceilings_read(view->ceilings, row->facts.spec.in[0].dtype, out);
+    ks_ceilings_read(view->ceilings, arithmetic_of(&row->facts.spec), out);
 }
 
 ks_plan_figures ks_plans_figures(const ks_api_view *view, const ks_plan_row *row)

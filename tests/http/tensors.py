@@ -59,6 +59,8 @@ def decode(datatype, data):
     count = len(data) // SIZES[datatype]
     if datatype in FP8:
         numbers = fp8_numbers(datatype)
+        numbers += [math.inf] * (datatype == "FP8E5M2")
+        numbers += [math.nan] * (128 - len(numbers))
         return [math.copysign(numbers[code & 127], 1 if code < 128 else -1) for code in data]
     if datatype == "BF16":
         halves = struct.unpack("<%dH" % count, data)
@@ -532,7 +534,7 @@ def _scale_places(shape, scale_per):
 
 
 def quantize(x, scale=None, out_datatype="INT8", scale_per="tensor"):
-    """Codes and scales are exact: quotients are FP32's, and so are the scales."""
+    """Codes and scales are exact: scales are FP32's, so are their reciprocals, and products with these."""
     places, shape = _scale_places(x.shape, scale_per)
     most = FP8[out_datatype][2] if out_datatype in FP8 else 127
     if scale is None:
@@ -542,7 +544,8 @@ def quantize(x, scale=None, out_datatype="INT8", scale_per="tensor"):
         scales = [builtins.max(_single(n / most), 2.0 ** -126) if n else 1.0 for n in largest]
     else:
         scales = scale.values
-    quotients = [_single(value / scales[place]) for place, value in zip(places, x.values)]
+    inverses = [_single(1 / scale) for scale in scales]
+    quotients = [_single(value * inverses[place]) for place, value in zip(places, x.values)]
     if out_datatype == "INT8":
         codes = [int(builtins.min(builtins.max(round(q), -128), 127)) for q in quotients]
     else:
