@@ -119,6 +119,14 @@ def optional_inputs(ks):
     means, sums = ks.attention(query, key, value, lengths=np.array([7], np.int32), lse=True)
     check(np.allclose(means, weights / weights.sum(-1, keepdims=True) @ np.repeat(value, 2, 0), rtol=0, atol=1e-5), "attention")
     check(np.allclose(sums, np.log(weights.sum(-1)) + levels.max(-1), rtol=0, atol=1e-5), "attention's lse")
+    codes, scales = ks.quantize(x, scale_per="row")
+    check(codes.dtype == np.int8 and scales.shape == (rows,) and np.all(np.abs(codes * scales[:, None].astype(np.float64) - x) <= 0.5001 * scales[:, None]), "quantize")
+    check(np.array_equal(ks.dequantize(codes, scales, scale_per="row"), codes * scales[:, None]), "dequantize")
+    other, columns_scales = ks.quantize(x, scale_per="column")
+    wide = codes.astype(np.float64).T @ other.astype(np.float64)
+    check(np.array_equal(ks.matmul(codes, other, transpose_a=True), wide), "INT8 by INT8")
+    ones_scales = np.ones(1, np.float32)
+    near(ks.matmul(codes, other, None, ones_scales, columns_scales, transpose_a=True), wide * columns_scales, np.float32)
     near(ks.scan(x), np.cumsum(x.astype(np.float64), -1), np.float32)
     whole = RANDOM.integers(-100, 100, (rows, columns), dtype=np.int8)
     sums = ks.scan(whole, axis=0, exclusive=True, reverse=True)
@@ -385,7 +393,7 @@ def parameters(daemon):
     for name, wanted in listed.items():
         call = getattr(kernserve.Client, name, None)
         check(call is not None, "the client lacks the operation", name)
-        inputs = {"a", "b", "bias"} if name == "matmul" else {"query", "key", "value", "mask", "lengths"} if name == "attention" else {"x", "y", "z", "mask", "lengths", "segments", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights", "more", "queries", "matrix"}
+        inputs = {"a", "b", "bias", "scale_a", "scale_b"} if name == "matmul" else {"query", "key", "value", "mask", "lengths"} if name == "attention" else {"x", "scale"} if name.endswith("quantize") else {"x", "y", "z", "mask", "lengths", "segments", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights", "more", "queries", "matrix"}
         keywords = set(inspect.signature(call).parameters) - {"self", "options"} - inputs if call else set()
         check(keywords == wanted, name, keywords, wanted)
 

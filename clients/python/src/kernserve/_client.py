@@ -104,21 +104,47 @@ class Client:
         return self._operate("reduce", (x, segments), {"op": op, "axis": _axes(axis), "keepdims": keepdims, "ddof": ddof, "p": p}, **options)
 
     @overload
-    def matmul(self, a: Any, b: Any, bias: Any = None, *, store: str, **options: Any) -> Tensor: ...
+    def matmul(self, a: Any, b: Any, bias: Any = None, scale_a: Any = None, scale_b: Any = None, *, store: str, **options: Any) -> Tensor: ...
 
     @overload
-    def matmul(self, a: Any, b: Any, bias: Any = None, *, transpose_a: Optional[bool] = None, transpose_b: Optional[bool] = None,
-               alpha: Optional[float] = None, activation: Optional[str] = None, precision: Optional[str] = None,
-               store: None = None, **options: Any) -> Array: ...
+    def matmul(self, a: Any, b: Any, bias: Any = None, scale_a: Any = None, scale_b: Any = None, *, transpose_a: Optional[bool] = None,
+               transpose_b: Optional[bool] = None, alpha: Optional[float] = None, activation: Optional[str] = None, precision: Optional[str] = None,
+               out_datatype: Optional[str] = None, store: None = None, **options: Any) -> Array: ...
 
-    def matmul(self, a: Any, b: Any, bias: Any = None, *, transpose_a: Optional[bool] = None, transpose_b: Optional[bool] = None,
-               alpha: Optional[float] = None, activation: Optional[str] = None, precision: Optional[str] = None, **options: Any) -> Any:
+    def matmul(self, a: Any, b: Any, bias: Any = None, scale_a: Any = None, scale_b: Any = None, *, transpose_a: Optional[bool] = None,
+               transpose_b: Optional[bool] = None, alpha: Optional[float] = None, activation: Optional[str] = None, precision: Optional[str] = None,
+               out_datatype: Optional[str] = None, **options: Any) -> Any:
         """activation(alpha * a @ b + bias); leading dimensions are equal or broadcast.
 
-        activation: none relu gelu silu. precision: exact, or tf32 for FP32 on the tensor cores."""
+        activation: none relu gelu silu. precision: exact, or tf32 for FP32 on the tensor cores. Of int8 and FP8: scale_a and scale_b as
+        quantize gives them by row and by column, out_datatype FP32 FP16 BF16, and INT32 of int8 alone."""
         parameters = {"transpose_a": transpose_a, "transpose_b": transpose_b, "alpha": alpha, "activation": activation,
-                      "precision": precision}
-        return self._raw("matmul", (a, b) if bias is None else (a, b, bias), parameters, **options)
+                      "precision": precision, "out_datatype": out_datatype}
+        return self._operate("matmul", (a, b, bias, scale_a, scale_b), parameters, **options)
+
+    @overload
+    def quantize(self, x: Any, scale: Any = None, *, store: Tuple[str, str], **options: Any) -> Tuple[Tensor, Tensor]: ...
+
+    @overload
+    def quantize(self, x: Any, scale: Any = None, *, scale_per: Optional[str] = None, out_datatype: Optional[str] = None, store: None = None,
+                 **options: Any) -> Tuple[Array, Array]: ...
+
+    def quantize(self, x: Any, scale: Any = None, *, scale_per: Optional[str] = None, out_datatype: Optional[str] = None, **options: Any) -> Any:
+        """Codes of 8 bits, and the scales that turn them back: given, or of the largest magnitude of each. Options as of norm's pair.
+
+        scale_per: tensor row column. out_datatype: INT8 FP8E4M3 FP8E5M2."""
+        return self._operate("quantize", (x, scale), {"scale_per": scale_per, "out_datatype": out_datatype}, 2, **options)
+
+    @overload
+    def dequantize(self, x: Any, scale: Any, *, store: str, **options: Any) -> Tensor: ...
+
+    @overload
+    def dequantize(self, x: Any, scale: Any, *, scale_per: Optional[str] = None, out_datatype: Optional[str] = None, store: None = None,
+                   **options: Any) -> Array: ...
+
+    def dequantize(self, x: Any, scale: Any, *, scale_per: Optional[str] = None, out_datatype: Optional[str] = None, **options: Any) -> Any:
+        """Codes of 8 bits times their scales. scale_per: tensor row column. out_datatype: FP32 FP16 BF16."""
+        return self._operate("dequantize", (x, scale), {"scale_per": scale_per, "out_datatype": out_datatype}, **options)
 
     @overload
     def norm(self, x: Any, weight: Any = None, bias: Any = None, residual: Any = None, pre_bias: Any = None, *, store: str,
