@@ -8,6 +8,7 @@ model_files.py KERNSERVE [BACKEND]     cpu, where none is named
 import json
 import struct
 import sys
+import time
 
 import refusals
 from daemon import Daemon, check, chunked, comes_to, daemon_path, request, seed, settle, wrongs
