@@ -104,7 +104,8 @@ def names_decide(kernserve, folder):
         check(ask(data, REQUEST).startswith(b"HTTP/1.1 200"), names, "the data listener")
         check(b"kernserve_state" in get(admin, b"/metrics"), names, "the second listener")
         check(b" 404 " in ask(admin, REQUEST).split(b"\r\n")[0], names, "inference on the second listener")
-        check('serves="http://127.0.0.1:%d, metrics and health http://127.0.0.1:%d"' % (data, admin) in text(log), names, text(log))
+        serves = 'serves="http://127.0.0.1:%d, metrics and health http://127.0.0.1:%d"' % (data, admin)
+        check(comes_to(lambda: serves in text(log), True), names, text(log))  # the log's own thread writes it
         process.terminate()
         check(process.wait(20) == 0, names, "exit code", process.returncode)
     process, ports, log = activated(kernserve, "admin:admin", folder)
