@@ -8,7 +8,6 @@ model_files.py KERNSERVE [BACKEND]     cpu, where none is named
 import json
 import struct
 import sys
-import time
 
 import refusals
 from daemon import Daemon, check, chunked, comes_to, daemon_path, request, seed, settle, wrongs
@@ -96,22 +95,14 @@ def check_datatypes(client, generator):
     client.delete("/v2/models/kinds")
 
 
-def settled_bytes(client):
-    """Once what was deleted has gone, which the last lane that used it decides."""
-    seen = []
-    comes_to(lambda: seen.append(resident_bytes(client)) or time.sleep(0.1) or len(seen) > 3 and len(set(seen[-4:])) == 1, True)
-    return seen[-1]
-
-
-def check_shared(client):
-    """Two initializers of one tensor are one content."""
+def check_shared(client, before):
+    """Two initializers of one tensor are one content. In front of all else: what is deleted goes when the last lane that used it lets go."""
     k = Tensor("FP32", [2], [3.0, 5.0])
     document = {"format": 1, "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}],
                 "initializers": ["k", {"name": "again", "file": "other.safetensors", "key": "k"}],
                 "nodes": [dict(node("map", ("x", "k"), ("a",)), parameters={"op": "mul"}),
                           dict(node("map", ("a", "again"), ("y",), "m"), parameters={"op": "add"})],
                 "outputs": [{"name": "y"}]}
-    before = settled_bytes(client)
     load(client, "twice", model_file(document, {"k": k}))
     check(resident_bytes(client) == before + 8, "bytes of one content", resident_bytes(client) - before)
     check(infer(client, "twice", [("x", Tensor("FP32", [1, 2], [1.0, 2.0]))])["y"].values == [6.0, 15.0], "both")
@@ -263,10 +254,10 @@ def main():
     with Daemon(daemon_path(), *OPTIONS, "--max-body", "1M", "--backend", BACKEND) as daemon:
         client = Client(daemon)
         before = resident_bytes(client)
+        check_shared(client, before)
         check_network(client, generator)
         check_etags(client, generator)
         check_datatypes(client, generator)
-        check_shared(client)
         check(refusals.walk(daemon, ROWS) == 0, "rows that are refused")
         check_altered(client, generator)
         check_large(daemon, client, generator)
