@@ -82,7 +82,7 @@ ks_conn *ks_conns_take(ks_conns *conns, const ks_arrival *arrival, int64_t now_n
     conn->tls_version = NULL;
     conn->address = arrival->address;
     conn->mhd = NULL;
-    conn->half_closed = conn->gone = conn->suspended = conn->counted = conn->more = conn->cut = false;
+    conn->half_closed = conn->gone = conn->suspended = conn->counted = conn->more = conn->cut = conn->lingers = false;
     conn->transport = NULL;
     conn->state = KS_AT_IDLE;
     conn->since_ns = now_ns;
@@ -111,10 +111,22 @@ void ks_conns_give(ks_conns *conns, ks_conn *conn)
     atomic_store_explicit(&conns->open, conns->active_count, memory_order_relaxed);
 }
 
-bool ks_conns_watch(const ks_conns *conns, const ks_conn *conn, uint32_t events)
+static bool set_watch(const ks_conns *conns, const ks_conn *conn, int operation, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.u64 = ks_conns_key(conn)};
-    return epoll_ctl(conns->epoll, EPOLL_CTL_MOD, conn->fd, &event) == 0;
+    return epoll_ctl(conns->epoll, operation, conn->fd, &event) == 0;
+}
+
+bool ks_conns_watch(const ks_conns *conns, const ks_conn *conn, uint32_t events)
+{
+    return set_watch(conns, conn, EPOLL_CTL_MOD, events);
+}
+
+bool ks_conns_move(const ks_conns *conns, ks_conn *conn, int fd, uint32_t events)
+{
+    epoll_ctl(conns->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
+    conn->fd = fd;
+    return set_watch(conns, conn, EPOLL_CTL_ADD, events);
 }
 
 ks_conn *ks_conns_by_fd(ks_conns *conns, int fd)

@@ -46,6 +46,7 @@ typedef struct ks_conn {
     bool goes_on; /* a chunk of its body was taken in part, and comes again */
     bool queued;  /* the library has its response */
     bool cut;     /* its fault is to be sent although more of the request is still to come */
+    bool lingers; /* the library's: what comes behind its last response is to be dropped for a while */
     ks_conn_state state;
     int64_t since_ns;  /* in this state */
     int64_t paused_ns; /* since when a large request waits for us amid its body or response; 0: it does not */
@@ -132,6 +133,8 @@ ks_conn *ks_conns_take(ks_conns *conns, const ks_arrival *arrival, int64_t now_n
 void ks_conns_give(ks_conns *conns, ks_conn *conn);
 /* Else than for its peer's leaving. */
 bool ks_conns_watch(const ks_conns *conns, const ks_conn *conn, uint32_t events);
+/* To another descriptor of its socket, which is watched from now on: the socket outlives the first one. false: it is not watched. */
+bool ks_conns_move(const ks_conns *conns, ks_conn *conn, int fd, uint32_t events);
 ks_conn *ks_conns_by_fd(ks_conns *conns, int fd); /* the newest first; NULL: none */
 uint64_t ks_conns_key(const ks_conn *conn);
 ks_conn *ks_conns_by_key(ks_conns *conns, uint64_t key); /* NULL: it has ended */

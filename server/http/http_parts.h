@@ -106,6 +106,8 @@ bool ks_turn_in_latency_mode(const ks_http *http);
 ks_plain *ks_plain_open(const ks_check_rules *rules, int capacity); /* NULL: no memory */
 void ks_plain_close(ks_plain **plain);
 void ks_plain_take(ks_http *http, ks_conn *conn); /* a new connection */
+/* One whose last response has left, and whose descriptor is about to be closed: it lingers by another one. false: there is none. */
+bool ks_plain_linger(ks_http *http, ks_conn *conn);
 static inline bool ks_conn_is_plain(const ks_conn *conn)
 {
     return conn->transport == &ks_plain_transport;

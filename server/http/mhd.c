@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +159,7 @@ static void send_library(ks_http *http, ks_conn *conn, ks_response *response)
     for (int i = 0; i < response->fields.count; i++)
         MHD_add_response_header(made, response->fields.at[i].name, response->fields.at[i].value);
     if (response->last) MHD_add_response_header(made, "Connection", "close");
+    conn->lingers = response->last && !conn->head.closes && !conn->head.http10;
     conn->queued = MHD_queue_response(conn->mhd, (unsigned)response->code, made) == MHD_YES;
     MHD_destroy_response(made);
 }
@@ -326,17 +326,11 @@ static void on_completed(void *context, struct MHD_Connection *mhd, void **reque
     (void)mhd;
     if (conn == NULL) return;
     *request = NULL;
+    conn->lingers = conn->state == KS_AT_CUT || (conn->lingers && code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     ks_request_sent(http, conn, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 }
 
 /* --- connections -------------------------------------------------------------------------------------------------- */
-
-void ks_http_forget(ks_http *http, ks_conn *conn)
-{
-    ks_conns_give(&http->conns, conn);
-    ks_metrics_add(http->metrics, KS_COUNT_connections, -1);
-    if (http->engine) atomic_fetch_sub(http->connections, 1);
-}
 
 static void on_connection(void *context, struct MHD_Connection *mhd, void **socket,
                           enum MHD_ConnectionNotificationCode code)
@@ -348,37 +342,12 @@ static void on_connection(void *context, struct MHD_Connection *mhd, void **sock
         if (conn) conn->mhd = mhd;
         *socket = conn;
     } else if (*socket) {
-        ks_http_forget(http, *socket);
+        /* The library closes its descriptor of the socket next. */
+        ks_conn *conn = *socket;
+        conn->mhd = NULL;
+        if (!conn->lingers || !ks_plain_linger(http, conn)) ks_http_forget(http, conn);
         *socket = NULL;
     }
-}
-
-/* A new one: its handshake, and all of its requests. */
-static void take_tls(ks_http *http, ks_conn *conn)
-{
-    const int on = 1;
-    setsockopt(conn->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    conn->transport = &ks_library_transport;
-    ks_library_take(http, conn);
-}
-
-void ks_http_add(ks_http *http, const ks_arrival *arrival)
-{
-    ks_conn *conn = ks_conns_take(&http->conns, arrival, ks_now_ns());
-    if (conn == NULL) {
-        ks_address *address = arrival->address;
-        close(arrival->fd);
-        ks_address_give(&address);
-        if (http->engine) atomic_fetch_sub(http->connections, 1);
-        return;
-    }
-    conn->http = http;
-    if (http->logs_access) ks_socket_peer_name(conn->fd, conn->remote);
-    ks_metrics_add(http->metrics, KS_COUNT_connections, 1);
-    if (conn->tls)
-        take_tls(http, conn);
-    else
-        ks_plain_take(http, conn);
 }
 
 void ks_library_take(ks_http *http, ks_conn *conn)
@@ -588,9 +557,9 @@ void ks_http_close(ks_http **pointer)
     ks_http *http = *pointer;
     *pointer = NULL;
     if (http == NULL) return;
-    if (http->plain) ks_plain_stop(http);
     if (http->library) MHD_stop_daemon(http->library);
     if (http->tls) MHD_stop_daemon(http->tls);
+    if (http->plain) ks_plain_stop(http);
     ks_plain_close(&http->plain);
     ks_infers_close(&http->infers);
     ks_conns_close(&http->conns);

@@ -19,6 +19,7 @@
  * Interface  http_parts.h, plain.h, transport.h. Threads  the loop's own. */
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -28,6 +29,8 @@
 
 #include "http/plain.h"
 #include "http/plain_head.h"
+
+static const uint32_t watched = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 
 ks_plain *ks_plain_open(const ks_check_rules *rules, int capacity)
 {
@@ -67,16 +70,22 @@ void ks_plain_hang_up(ks_http *http, ks_conn *conn)
     close(fd);
 }
 
-void ks_plain_take(ks_http *http, ks_conn *conn)
+/* Nothing is known of what its client sends. */
+static void adopt(ks_conn *conn)
 {
-    const int on = 1;
     ks_plain_conn *t = ks_plain_conn_of(conn);
-    setsockopt(conn->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* which a UNIX socket does not have, nor need */
     t->kept = t->unread = t->part = 0;
     t->io_queued = t->last = false;
     t->chunk = KS_CHUNK_MIN;
     conn->transport = &ks_plain_transport;
-    if (!ks_conns_watch(&http->conns, conn, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)) ks_plain_hang_up(http, conn);
+}
+
+void ks_plain_take(ks_http *http, ks_conn *conn)
+{
+    const int on = 1;
+    setsockopt(conn->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* which a UNIX socket does not have, nor need */
+    adopt(conn);
+    if (!ks_conns_watch(&http->conns, conn, watched)) ks_plain_hang_up(http, conn);
 }
 
 /* Nothing of the next request has been taken from the socket. */
@@ -233,6 +242,18 @@ static void end_pause(ks_conn *conn)
     conn->paused_ns = 0;
 }
 
+bool ks_plain_linger(ks_http *http, ks_conn *conn)
+{
+    const int fd = fcntl(conn->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) return false;
+    adopt(conn);
+    if (ks_conns_move(&http->conns, conn, fd, watched))
+        ks_io_linger(http, conn);
+    else
+        ks_plain_hang_up(http, conn);
+    return true;
+}
+
 /* Of a whole request. Only behind its response: the client need not wait for that. */
 static void take_whole(ks_http *http, ks_plain_conn *t, int fd)
 {
@@ -259,12 +280,7 @@ void ks_plain_finish(ks_http *http, ks_conn *conn, bool delivered)
         ks_plain_hang_up(http, conn);
         return;
     }
-    /* To close with bytes unread, or in front of bytes that are still to come, would take the response back: a client that has not
-     * asked for the end may have sent its next request meanwhile. */
-    t->unread = SIZE_MAX;
-    shutdown(conn->fd, SHUT_WR);
-    ks_conn_enter(conn, KS_AT_CUT);
-    ks_io_queue_join(http, conn);
+    ks_io_linger(http, conn);
 }
 
 /* ks_transport.drop */

@@ -80,6 +80,11 @@ bool ks_io_is_next(const ks_conn *conn);
 void ks_io_queue_join(ks_http *http, ks_conn *conn);
 void ks_io_queue_leave(ks_http *http, ks_conn *conn);
 
+/* Behind the last response: what still comes is dropped until the client ends, or a second has passed. To close with bytes unread,
+ * or in front of bytes that are still to come, would take the response back: a client that has not asked for the end may have sent
+ * its next request meanwhile. */
+void ks_io_linger(ks_http *http, ks_conn *conn);
+
 typedef enum ks_move {
     KS_MOVED,
     KS_STUCK, /* until an event */

@@ -197,6 +197,14 @@ static ks_move drop_chunk(ks_http *http, ks_conn *conn)
     return n > 0 && t->unread > 0 ? KS_MOVED : give_up(http, conn);
 }
 
+void ks_io_linger(ks_http *http, ks_conn *conn)
+{
+    ks_plain_conn_of(conn)->unread = SIZE_MAX;
+    shutdown(conn->fd, SHUT_WR);
+    ks_conn_enter(conn, KS_AT_CUT);
+    ks_io_queue_join(http, conn);
+}
+
 /* --- bytes that leave --------------------------------------------------------------------------------------------- */
 
 ks_move ks_io_send(ks_http *http, ks_conn *conn)

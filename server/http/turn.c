@@ -1,5 +1,8 @@
-/* The loop around both transports: what a turn waits for, which client has hung up or is late, what finished work resumes. */
+/* The loop around both transports: which one a connection gets, what a turn waits for, which client has hung up or is late, what
+ * finished work resumes. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +28,43 @@ bool ks_turn_watch(ks_http *http, int fd, uint64_t key)
 bool ks_turn_in_latency_mode(const ks_http *http)
 {
     return http->now_ns - http->small_ns < company_ns;
+}
+
+/* --- connections --------------------------------------------------------------------------------------------------- */
+
+void ks_http_forget(ks_http *http, ks_conn *conn)
+{
+    ks_conns_give(&http->conns, conn);
+    ks_metrics_add(http->metrics, KS_COUNT_connections, -1);
+    if (http->engine) atomic_fetch_sub(http->connections, 1);
+}
+
+/* A new one: its handshake, and all of its requests. */
+static void take_tls(ks_http *http, ks_conn *conn)
+{
+    const int on = 1;
+    setsockopt(conn->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    conn->transport = &ks_library_transport;
+    ks_library_take(http, conn);
+}
+
+void ks_http_add(ks_http *http, const ks_arrival *arrival)
+{
+    ks_conn *conn = ks_conns_take(&http->conns, arrival, ks_now_ns());
+    if (conn == NULL) {
+        ks_address *address = arrival->address;
+        close(arrival->fd);
+        ks_address_give(&address);
+        if (http->engine) atomic_fetch_sub(http->connections, 1);
+        return;
+    }
+    conn->http = http;
+    if (http->logs_access) ks_socket_peer_name(conn->fd, conn->remote);
+    ks_metrics_add(http->metrics, KS_COUNT_connections, 1);
+    if (conn->tls)
+        take_tls(http, conn);
+    else
+        ks_plain_take(http, conn);
 }
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */

@@ -75,8 +75,12 @@ class TlsDaemon(Daemon):
             context.load_cert_chain(self.files.at(client + ".pem"), self.files.at(client + ".key"))
         return context
 
-    def tls(self, context=None, port=None):
-        s = socket.create_connection(("127.0.0.1", port or self.tls_port), timeout=20)
+    def tls(self, context=None, port=None, receive_bytes=0):
+        s = socket.socket()
+        s.settimeout(20)
+        if receive_bytes:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        s.connect(("127.0.0.1", port or self.tls_port))
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection.__new__(Connection)
         connection.socket, connection.rest, connection.eof = (context or self.context()).wrap_socket(s, server_hostname="localhost"), b"", False
@@ -180,6 +184,34 @@ def bodies(daemon):
         check(answer.status == same.status == 200 and answer.body == same.body, "16 MiB each way", answer, same)
         check(tls.ask(b"GET /v2 HTTP/1.1\r\nHost: evil.example\r\n\r\n").status == 421, "heads are checked")
         check(tls.ask(b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n").status == 400 and tls.closed_within(10), "a folded field is refused, and ends the connection")
+
+
+def last(files):
+    """A request that comes while the last response is on its way does not take it back; an end that the client asked for is there at once."""
+    with TlsDaemon(files, "--max-requests-per-connection", "2") as daemon:
+        for _ in range(3):
+            with daemon.tls(receive_bytes=8192) as connection:  # so that the response is not the kernel's to deliver at once
+                connection.ask(request("GET", "/v2"))
+                connection.send(request("GET", "/openapi.json"))
+                time.sleep(0.05)
+                connection.send(request("GET", "/v2"))
+                time.sleep(0.05)
+                answer = connection.answer("GET")
+                check(answer is not None and answer.says_close() and len(answer.body) == int(answer.header("content-length")), "the last response", answer)
+        with daemon.tls() as connection:
+            connection.send(request("GET", "/v2") + request("GET", "/v2") + request("GET", "/v2"))
+            check([connection.answer().status for _ in range(2)] == [200, 200] and connection.closed_within(5), "closed behind the last")
+        begun = time.monotonic()
+        with daemon.tls() as connection:
+            check(connection.ask(request("GET", "/v2", [("Connection", "close")])).status == 200 and connection.closed_within(5), "an end that was asked for")
+        check(time.monotonic() - begun < 0.9, "its end takes", time.monotonic() - begun, "s")
+        open_ones = comes_to(lambda: metric(daemon.metrics(), "kernserve_http_connections"), 1)
+        check(open_ones == 1, "beside the one that asks there are", open_ones)
+        lingering = daemon.tls()
+        lingering.send(request("GET", "/v2") + request("GET", "/v2"))
+        check([lingering.answer().status for _ in range(2)] == [200, 200], "in front of the end")
+        check(daemon.stop() == 0, "the exit code beside one that lingers")
+        lingering.close()
 
 
 def slow(daemon):
@@ -310,6 +342,7 @@ def main():
             reload(daemon, files)
             check(settle(daemon) == 0, "nothing is held")
             check(daemon.stop() == 0, "the exit code")
+        last(files)
         clients(files)
         admin(files)
     return wrongs() > 0
