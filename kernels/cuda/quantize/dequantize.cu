@@ -1,8 +1,6 @@
 /* dequantize on the GPU: its kernel, which multiplies by scales that are given, and its launches. */
 #include "cuda/quantize/elements.cuh"
 
-#include <string.h>
-
 template <class T, int INDEX>
 __device__ __forceinline__ void dequantize_vector(const quantize_shape &s, const float *scales,
                                                   const uint32_t (&words)[ks_vector<T>::length / 4], int64_t v,
@@ -54,21 +52,17 @@ __global__ void __launch_bounds__(QUANTIZE_THREADS)
 template <class T>
 static cudaError_t apply_as(const quantize_launch &go)
 {
-    const dim3 grid((unsigned)go.c.grid, (unsigned)go.bucket);
-    const auto start = [&](void (*kernel)(ks_site, quantize_shape)) {
-        return ks_launch(kernel, grid, go.c.threads, 0, false, go.stream, go.site, go.s);
-    };
     switch (go.c.index) {
     case QUANTIZE_BY_TENSOR:
-        return start(dequantize_apply<T, QUANTIZE_BY_TENSOR>);
+        return quantize_start(go, dequantize_apply<T, QUANTIZE_BY_TENSOR>, go.c.grid, go.c.threads);
     case QUANTIZE_BY_ROW:
-        return start(dequantize_apply<T, QUANTIZE_BY_ROW>);
+        return quantize_start(go, dequantize_apply<T, QUANTIZE_BY_ROW>, go.c.grid, go.c.threads);
     case QUANTIZE_BY_COLUMN:
-        return start(dequantize_apply<T, QUANTIZE_BY_COLUMN>);
+        return quantize_start(go, dequantize_apply<T, QUANTIZE_BY_COLUMN>, go.c.grid, go.c.threads);
     case QUANTIZE_BY_ANY_ROW:
-        return start(dequantize_apply<T, QUANTIZE_BY_ANY_ROW>);
+        return quantize_start(go, dequantize_apply<T, QUANTIZE_BY_ANY_ROW>, go.c.grid, go.c.threads);
     default:
-        return start(dequantize_apply<T, QUANTIZE_BY_ANY_COLUMN>);
+        return quantize_start(go, dequantize_apply<T, QUANTIZE_BY_ANY_COLUMN>, go.c.grid, go.c.threads);
     }
 }
 
@@ -77,29 +71,15 @@ static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const voi
                              cudaStream_t stream, ks_error *error)
 {
     (void)chip;
-    quantize_algorithm c;
-    memcpy(&c, algorithm, sizeof c);
-    quantize_launch go = quantize_launch_of(spec, c);
-    go.site = site;
-    go.bucket = bucket;
-    go.stream = stream;
+    const quantize_launch go = quantize_launch_of(spec, algorithm, site, bucket, stream);
     const cudaError_t status = go.s.to == KS_FP32   ? apply_as<float>(go)
                                : go.s.to == KS_FP16 ? apply_as<__half>(go)
                                                     : apply_as<__nv_bfloat16>(go);
-    if (status == cudaSuccess) return KS_OK;
-    cudaGetLastError(); /* taken: reported here */
-    return ks_fail(error, KS_DEVICE, "dequantize: launch failed: %s", cudaGetErrorString(status));
-}
-
-/* ks_cuda_setup_fn: no kernel here needs more shared memory than every CTA has. */
-static ks_status cuda_setup(ks_chip *chip, ks_error *error)
-{
-    (void)chip, (void)error;
-    return KS_OK;
+    return quantize_launched(spec, status, error);
 }
 
 extern const ks_cuda_op ks_dequantize_cuda;
-const ks_cuda_op ks_dequantize_cuda = {.setup = cuda_setup,
+const ks_cuda_op ks_dequantize_cuda = {.setup = quantize_setup,
                                        .plan = quantize_plan,
                                        .launch = cuda_launch,
                                        .join = NULL,

@@ -29,12 +29,11 @@ static int64_t vector_of(const ks_quantize_shape &s)
     return 16 / (int64_t)most((int64_t)ks_dtype_size(s.from), (int64_t)ks_dtype_size(s.to));
 }
 
-quantize_launch quantize_launch_of(const ks_spec *spec, const quantize_algorithm &c)
+/* How a kernel sees the work. */
+static quantize_shape shape_of(const ks_spec *spec, const quantize_algorithm &c)
 {
     const ks_quantize_shape given = ks_quantize_shape_of(spec);
-    quantize_launch go = {};
-    go.c = c;
-    quantize_shape *s = &go.s;
+    quantize_shape shape = {}, *const s = &shape;
     s->count = given.rows * given.columns;
     const bool one = c.family == QUANTIZE_ROWS && given.per == KS_SCALE_TENSOR; /* a short tensor is one row */
     s->rows = one ? 1 : given.rows;
@@ -52,7 +51,32 @@ quantize_launch quantize_launch_of(const ks_spec *spec, const quantize_algorithm
     s->most = ks_quantize_most(given.to);
     s->given = given.given;
     s->by_columns = ks_divider_of(given.columns);
+    return shape;
+}
+
+quantize_launch quantize_launch_of(const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
+                                   cudaStream_t stream)
+{
+    quantize_launch go = {};
+    memcpy(&go.c, algorithm, sizeof go.c);
+    go.s = shape_of(spec, go.c);
+    go.site = site;
+    go.bucket = bucket;
+    go.stream = stream;
     return go;
+}
+
+ks_status quantize_launched(const ks_spec *spec, cudaError_t status, ks_error *error)
+{
+    if (status == cudaSuccess) return KS_OK;
+    cudaGetLastError(); /* taken: reported here */
+    return ks_fail(error, KS_DEVICE, "%s: launch failed: %s", spec->op->name, cudaGetErrorString(status));
+}
+
+ks_status quantize_setup(ks_chip *chip, ks_error *error)
+{
+    (void)chip, (void)error;
+    return KS_OK;
 }
 
 /* --- what is chosen -------------------------------------------------------------------------------------------------- */
@@ -141,17 +165,17 @@ static bool reads_once(const ks_quantize_shape &s, const quantize_algorithm &c)
     return c.family == QUANTIZE_ROWS && over(length, vector_of(s)) < (int64_t)c.width * QUANTIZE_HELD;
 }
 
-static void name_kernel(const ks_spec *spec, const quantize_launch &go, ks_kernel_info *info)
+static void name_kernel(const ks_spec *spec, const quantize_algorithm &c, ks_kernel_info *info)
 {
     static const char *const families[] = {[QUANTIZE_ROWS] = "rows",
                                            [QUANTIZE_LONG] = "long",
                                            [QUANTIZE_TENSOR] = "tensor",
                                            [QUANTIZE_COLUMNS] = "columns",
                                            [QUANTIZE_GIVEN] = "given"};
-    snprintf(info->kernel, sizeof info->kernel, "%s_%s<%s to %s>", spec->op->name, families[go.c.family],
+    snprintf(info->kernel, sizeof info->kernel, "%s_%s<%s to %s>", spec->op->name, families[c.family],
              ks_dtype_name(spec->in[0].dtype), ks_dtype_name(spec->out[0].dtype));
-    info->grid = go.c.grid;
-    info->threads = go.c.threads;
+    info->grid = c.grid;
+    info->threads = c.threads;
     info->cluster = 1;
     info->shared_bytes = 0;
 }
@@ -169,7 +193,7 @@ ks_status quantize_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *
     out->batch_max = KS_BATCH_MAX;
     if (out->workspace_bytes)
         out->batch_max = (int)most(1, least(KS_BATCH_MAX, (int64_t)(chip->workspace_bytes / out->workspace_bytes)));
-    name_kernel(spec, quantize_launch_of(spec, c), &out->kernel_info);
+    name_kernel(spec, c, &out->kernel_info);
     memcpy(out->algorithm, &c, sizeof c);
     return KS_OK;
 }

@@ -61,8 +61,20 @@ struct quantize_launch {
     cudaStream_t stream;
 };
 
-/* plan.cu. ks_cuda_plan_fn */
+static inline cudaError_t quantize_start(const quantize_launch &go, void (*kernel)(ks_site, quantize_shape), int grid,
+                                         int threads)
+{
+    return ks_launch(kernel, dim3((unsigned)grid, (unsigned)go.bucket), threads, 0, false, go.stream, go.site, go.s);
+}
+
+/* plan.cu. ks_cuda_setup_fn: no kernel here needs more shared memory than every CTA has. */
+ks_status quantize_setup(ks_chip *chip, ks_error *error);
+/* ks_cuda_plan_fn */
 ks_status quantize_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error);
-quantize_launch quantize_launch_of(const ks_spec *spec, const quantize_algorithm &c);
+/* What a ks_cuda_launch_fn is given. */
+quantize_launch quantize_launch_of(const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
+                                   cudaStream_t stream);
+/* What a ks_cuda_launch_fn returns. */
+ks_status quantize_launched(const ks_spec *spec, cudaError_t status, ks_error *error);
 
 #endif

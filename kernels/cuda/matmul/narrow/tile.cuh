@@ -10,7 +10,7 @@
 
 #include "cuda/common/fp8.cuh"
 #include "cuda/common/ptx_mma.cuh"
-#include "cuda/common/unary.cuh"
+#include "cuda/matmul/epilogue.cuh"
 #include "cuda/matmul/narrow/narrow.h"
 #include "ops/spec/places.h"
 
@@ -133,20 +133,6 @@ __device__ __forceinline__ void narrow_multiply(float (&c)[MT][NT][4], const uin
 
 /* --- the end of a sum ------------------------------------------------------------------------------------------------ */
 
-__device__ __forceinline__ float narrow_activate(float x, int activation)
-{
-    switch (activation) {
-    case KS_MATMUL_RELU:
-        return ks_relu(x);
-    case KS_MATMUL_GELU:
-        return ks_gelu(x);
-    case KS_MATMUL_SILU:
-        return ks_silu(x);
-    default:
-        return x;
-    }
-}
-
 /* Where the matrices of an item of the batch lie. */
 struct narrow_place {
     int64_t item, a, b; /* its number; elements */
@@ -186,7 +172,7 @@ __device__ __forceinline__ void narrow_store(const narrow_args &args, const ks_j
     float x =
         (float)sum * narrow_scale(args.a, job.in, place.a, i) * narrow_scale(args.b, job.in, place.b, j) * args.alpha;
     if (args.biased) x += ((const float *)(const void *)(job.in + args.bias))[j];
-    x = narrow_activate(x, args.activation);
+    x = mm_activate(x, args.activation);
     if (args.out == KS_FP32)
         ((float *)(void *)c)[at] = x;
     else if (args.out == KS_FP16)
