@@ -257,11 +257,11 @@ ks_attention_shape ks_attention_shape_of(const ks_spec *spec)
     return s;
 }
 
-/* Batches, where there is an axis of them. */
+/* Batches, where there is an axis of them. One batch alone has a mask of its own, if it has one: so a model's batch may be 1. */
 static ks_rows attention_rows(const ks_spec *spec)
 {
     const ks_tensor *mask = &spec->in[KS_ATTENTION_MASK];
-    const bool own = ks_has_input(spec, KS_ATTENTION_MASK) && mask->rank == 4 && mask->dims[0] != 1;
+    const bool own = ks_has_input(spec, KS_ATTENTION_MASK) && mask->rank == 4 && mask->dims[0] == spec->in->dims[0];
     if (spec->in->rank < 4) return (ks_rows){.dims = 0, .cut = 1, .out = 1};
     return (ks_rows){.dims = 1,
                      .cut = (uint16_t)(7u | (own ? 1u << KS_ATTENTION_MASK : 0) |

@@ -16,7 +16,7 @@
 
 extern const ks_cpu_op ks_attention_cpu;
 
-enum { ROWS = 32, KEYS = KS_ATTENTION_KEYS, ALIGNMENT = 64 };
+enum { ROWS = 64, KEYS = KS_ATTENTION_KEYS, ALIGNMENT = 64 };
 
 typedef struct row {
     ks_attention_range range;
@@ -164,22 +164,23 @@ static void do_block(task *t, int rows, int64_t key, int64_t value, int64_t firs
     const bool broken = load_values(t, value + first * t->s.value.row, count);
     ks_attention_multiply(&of_values);
     if (broken) add_broken(t, rows, count);
-    for (int i = 0; i < rows * t->columns; i++) t->sums[i] += (double)t->part[i];
+    ks_attention_add(t->part, rows * t->columns, t->sums);
 }
 
 /* --- rows ------------------------------------------------------------------------------------------------------------- */
 
-static void write_value(const task *t, int64_t at, double value)
+static void write_values(const task *t, int64_t at, const double *values)
 {
+    const int count = t->s.value_depth;
     switch (t->s.dtype) {
     case KS_FP16:
-        ((uint16_t *)t->out[0])[at] = ks_double_to_fp16(value);
+        for (int c = 0; c < count; c++) ((uint16_t *)t->out[0])[at + c] = ks_double_to_fp16(values[c]);
         break;
     case KS_BF16:
-        ((uint16_t *)t->out[0])[at] = ks_double_to_bf16(value);
+        for (int c = 0; c < count; c++) ((uint16_t *)t->out[0])[at + c] = ks_double_to_bf16(values[c]);
         break;
     default:
-        ((float *)t->out[0])[at] = (float)value;
+        ks_attention_round(values, count, (float *)t->out[0] + at);
         break;
     }
 }
@@ -187,11 +188,14 @@ static void write_value(const task *t, int64_t at, double value)
 static void write_row(const task *t, int at)
 {
     const row *r = &t->rows[at];
-    const double *const sums = t->sums + at * t->columns;
+    double *const sums = t->sums + at * t->columns;
     const bool nothing = r->most == -(float)INFINITY && r->sum == 0;
     const double of_nothing = t->s.nan_rows ? (double)NAN : 0;
-    for (int c = 0; c < t->s.value_depth; c++)
-        write_value(t, r->out + c, nothing ? of_nothing : sums[c] / r->sum + 0.0); /* never -0 */
+    if (nothing)
+        for (int c = 0; c < t->s.value_depth; c++) sums[c] = of_nothing;
+    else
+        ks_attention_divide(sums, r->sum, t->s.value_depth, sums);
+    write_values(t, r->out, sums);
     if (!t->s.lse) return;
     const double lse = nothing ? -(double)INFINITY : (double)r->most + log(r->sum);
     ((float *)t->out[1])[r->lse] = (float)(nothing && t->s.nan_rows ? (double)NAN : lse);

@@ -8,21 +8,22 @@
 #include "cpu/unary.h"
 
 #include <float.h>
+#include <stddef.h>
 
 enum { TILE = 4 }; /* rows whose sums are in registers */
 
 /* Sums of `rows` rows from r on by `vectors` vectors from column j on; both are constants where it is inlined. */
 KS_INLINE void tile(const ks_attention_product *p, int r, int j, int rows, int vectors)
 {
-    const int columns = p->columns, pitch = p->a_pitch;
-    const float *const a = p->a + r * pitch, *const b = p->b + j;
+    const ptrdiff_t columns = p->columns, pitch = p->a_pitch, depth = p->depth; /* no sign to extend in the loop */
+    const float *const a = p->a + r * pitch, *b = p->b + j;
     float *const c = p->c + r * columns + j;
     ks_wide sum[TILE][2];
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vectors; v++) sum[i][v] = (ks_wide){0};
-    for (int l = 0; l < p->depth; l++) {
+    for (ptrdiff_t l = 0; l < depth; l++, b += columns) {
         ks_wide line[2];
-        for (int v = 0; v < vectors; v++) line[v] = KS_WIDE_AT(b + l * columns + v * KS_WIDE);
+        for (int v = 0; v < vectors; v++) line[v] = KS_WIDE_AT(b + v * KS_WIDE);
         for (int i = 0; i < rows; i++)
             for (int v = 0; v < vectors; v++) sum[i][v] += a[i * pitch + l] * line[v];
     }
@@ -44,9 +45,28 @@ KS_CLONES void ks_attention_multiply(const ks_attention_product *p)
     if (j < p->columns) all_rows(p, j, 1);
 }
 
+/* Four rows of four: a load and a store for each, instead of four of single values. */
+typedef float four __attribute__((vector_size(16), aligned(4)));
+
+KS_INLINE void transpose_fours(const float *from, int depth, float *to)
+{
+    const four a = *(const four *)from, b = *(const four *)(from + depth), c = *(const four *)(from + 2 * depth),
+               d = *(const four *)(from + 3 * depth);
+    const four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5),
+               ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(four *)to = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+    *(four *)(to + KS_ATTENTION_KEYS) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    *(four *)(to + 2 * KS_ATTENTION_KEYS) = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
+    *(four *)(to + 3 * KS_ATTENTION_KEYS) = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
+}
+
 KS_CLONES void ks_attention_transpose(const float *from, int depth, float *to)
 {
-    for (int j = 0; j < depth; j++)
+    int j = 0;
+    for (; j + 4 <= depth; j += 4)
+        for (int i = 0; i < KS_ATTENTION_KEYS; i += 4)
+            transpose_fours(from + i * depth + j, depth, to + j * KS_ATTENTION_KEYS + i);
+    for (; j < depth; j++)
         for (int i = 0; i < KS_ATTENTION_KEYS; i++) to[j * KS_ATTENTION_KEYS + i] = from[i * depth + j];
 }
 
@@ -88,4 +108,19 @@ KS_CLONES bool ks_attention_cleanse(float *values, int count)
     if (!found) return false;
     for (int i = 0; i < count; i++) values[i] = fabsf(values[i]) <= FLT_MAX ? values[i] : 0;
     return true;
+}
+
+KS_CLONES void ks_attention_add(const float *part, int count, double *sums)
+{
+    for (int i = 0; i < count; i++) sums[i] += (double)part[i];
+}
+
+KS_CLONES void ks_attention_divide(const double *sums, double by, int count, double *to)
+{
+    for (int i = 0; i < count; i++) to[i] = sums[i] / by + 0.0; /* never -0 */
+}
+
+KS_CLONES void ks_attention_round(const double *values, int count, float *to)
+{
+    for (int i = 0; i < count; i++) to[i] = (float)values[i];
 }

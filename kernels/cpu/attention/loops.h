@@ -32,4 +32,9 @@ double ks_attention_weights(float reference, float *row);
 /* Values that are not finite become 0, where there are any, which is the result. */
 bool ks_attention_cleanse(float *values, int count);
 
+/* A block's sums are added to those of all blocks; they become means; means become floats. */
+void ks_attention_add(const float *part, int count, double *sums);
+void ks_attention_divide(const double *sums, double by, int count, double *to);
+void ks_attention_round(const double *values, int count, float *to);
+
 #endif
