@@ -54,6 +54,8 @@ def check_preset(client):
     relu = {"op": "relu"}
     for what, most, members in (
             ("rows", 64, {}),
+            ("attention with a mask for each of the batch", 64, {"nodes": [node("attention") | {"inputs": ["x", "x", "x", "m"]}], "inputs": [
+                {"name": "x", "datatype": "FP32", "shape": [-1, 2, 3, 4]}, {"name": "m", "datatype": "BOOL", "shape": [-1, 1, 1, 3]}]}),
             ("a softmax over the batch", 0, {"nodes": [node("softmax", axis=0)]}),
             ("an output without the batch", 0, {"nodes": [node("reduce", axis=0)]}),
             ("another length in front", 0, {"inputs": [{"name": "x", "datatype": "FP32", "shape": ["n", 4]}]}),

@@ -35,6 +35,7 @@ class Chain:
         self.constants: Dict[str, np.ndarray] = {}
         self.ranks: Dict[str, int] = {}
         self.dims: Dict[str, List[Any]] = {}
+        self.types: Dict[str, str] = {}  # datatypes of what the graph named
         self.kept: List[str] = []  # the model's outputs
 
     def fresh(self, stem: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ._datatypes import OF_NUMPY
 from ._model import body_of
-from . import _onnx_moves, _onnx_spelt
+from . import _onnx_attention, _onnx_moves, _onnx_spelt
 from ._onnx_chain import FIRST, LAST, Chain, fuse, name_all
 from ._onnx_ops import RULES, UNKNOWN, Call, Dims, Unsupported
 from ._onnx_windows import WINDOW_RULES
@@ -26,9 +26,10 @@ NODES_MAX, INPUTS_MAX, OUTPUTS_MAX = 256, 16, 16
 OLDEST = 7  # operator set; from this one on operands broadcast as NumPy's
 DATATYPES = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16": "BF16", "FLOAT8E4M3FN": "FP8E4M3", "FLOAT8E5M2": "FP8E5M2",
              "BOOL": "BOOL", **{kind + bits: kind + bits for kind in ("INT", "UINT") for bits in ("8", "16", "32", "64")}}
+MOVES = (*_onnx_moves.MOVES, _onnx_attention.batches, _onnx_attention.heads, _onnx_attention.groups)
 # In this order: what is spelt out, then what only moves elements, which stands between the rest.
-PATTERNS = (*((pattern,) for pattern in FIRST), (_onnx_spelt.norm,), (_onnx_spelt.softmax,), (_onnx_spelt.one_hot,), _onnx_moves.MOVES, (_onnx_spelt.table,),
-            *((pattern,) for pattern in LAST), _onnx_moves.MOVES)
+PATTERNS = (*((pattern,) for pattern in FIRST), (_onnx_spelt.norm,), (_onnx_spelt.softmax,), (_onnx_spelt.one_hot,), MOVES, (_onnx_attention.attention,), MOVES,
+            (_onnx_spelt.table,), *((pattern,) for pattern in LAST), MOVES)
 assert set(WINDOW_RULES) <= set(RULES)
 # What may be computed with a shape that has lengths which only a request knows, and what may have such a shape.
 OF_SHAPES = ("Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Identity", "Cast")
@@ -98,7 +99,7 @@ class _Reader:
                 lost |= set(node.output)
                 self.lines.append("node '%s': ONNX op '%s' has no counterpart here" % (name, "::".join(filter(None, (node.domain, node.op_type)))))
         self.chain.ranks = {name: len(dims) for name, dims in self.dims.items()}
-        self.chain.dims = dict(self.dims)
+        self.chain.dims, self.chain.types = dict(self.dims), self.types
 
     def _is_partial(self, name: str) -> bool:
         values = self.chain.constants.get(name)
