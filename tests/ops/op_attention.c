@@ -255,16 +255,6 @@ static void check(const work *w, const unsigned char *out, const char *who, int6
 
 static const char *const names[] = {"cpu", "cuda"};
 
-static void run_reference(const work *w, unsigned char *out)
-{
-    void *outputs[KS_OUTPUTS_MAX] = {NULL}, *scratch = malloc(ks_cpu_scratch_bytes(&w->spec) + 1);
-    assert_non_null(scratch);
-    memset(out, 0xFF, ks_spec_out_bytes(&w->spec));
-    for (int i = 0; i < w->spec.outputs; i++) outputs[i] = out + w->spec.out[i].offset;
-    ks_cpu_reference(&w->spec, (const void *const *)w->in, outputs, scratch);
-    free(scratch);
-}
-
 static void run_backend(int b, const work *w, unsigned char *out)
 {
     ks_error error = {0};
@@ -379,7 +369,7 @@ static void lengths_as_a_mask(const work *w, int b, const unsigned char *by_leng
 static void try_work(work *w, int64_t most)
 {
     unsigned char *out = room_for(w);
-    run_reference(w, out);
+    op_reference(&w->spec, (const void *const *)w->in, out);
     check(w, out, "reference", most);
     for (int b = 0; b < 2; b++) {
         if (!harnesses[b]) continue;

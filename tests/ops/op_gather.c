@@ -233,14 +233,7 @@ static void check(const data *d, const void *out, const char *who, int64_t most)
 
 static ks_status run_on(int b, const data *d, void *out, ks_error *error)
 {
-    const op_path path = (op_path)values_below(3);
-    const int copies = values_below(3) ? 1 : 1 + values_below(9);
-    op_harness_fix(harnesses[b], values_below(4) == 0 ? (unsigned)values_next() & d->spec->given : 0);
-    *error = (ks_error){0};
-    const ks_status status =
-        op_harness_run(harnesses[b], d->spec, (const void *const *)d->in, out, path, copies, values_below(2), error);
-    op_harness_fix(harnesses[b], 0);
-    return status;
+    return op_run(b, d->spec, (const void *const *)d->in, out, op_drawn_inputs(d->spec), error);
 }
 
 static void run_well(int b, const data *d, void *out)
@@ -249,13 +242,6 @@ static void run_well(int b, const data *d, void *out)
     if (run_on(b, d, out, &error) == KS_OK) return;
     describe(d->spec, b ? "cuda" : "cpu", -1);
     fail_msg("%s", error.text);
-}
-
-static void run_reference(const data *d, void *out)
-{
-    void *outputs[KS_OUTPUTS_MAX] = {out};
-    memset(out, 0xFF, ks_spec_out_bytes(d->spec));
-    ks_cpu_reference(d->spec, (const void *const *)d->in, outputs, NULL);
 }
 
 /* Fills, runs, compares: everywhere and all of it, or on a GPU alone and some elements. */
@@ -267,7 +253,7 @@ static void try_on(ks_spec *spec, values_kind kind, bool gpu_only)
     assert_non_null(out);
     fill(&d, kind);
     if (!gpu_only) {
-        run_reference(&d, out);
+        op_reference(d.spec, (const void *const *)d.in, out);
         check(&d, out, "reference", INT64_MAX);
     }
     for (int b = gpu_only; b < 2; b++) {
@@ -416,7 +402,7 @@ static void expect_range(const data *d, int input, int64_t place, int64_t value)
         describe(d->spec, "check", place);
         fail_msg("found input %d place %" PRId64 " value %" PRId64, bad.input, bad.place, bad.value);
     }
-    run_reference(d, out); /* reads nothing out of bounds: a sanitizer sees it */
+    op_reference(d->spec, (const void *const *)d->in, out); /* reads nothing out of bounds: a sanitizer sees it */
     snprintf(part, sizeof part, "has %" PRId64 " at place ", value);
     for (int b = 0; b < 2; b++) {
         ks_error error, wanted;

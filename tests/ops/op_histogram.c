@@ -105,25 +105,10 @@ static void check(const ks_spec *spec, const void *in, const void *out, const ch
 
 /* --- runs ------------------------------------------------------------------------------------------------------------- */
 
-static void run_reference(const ks_spec *spec, const void *in, void *out)
-{
-    void *outputs[KS_OUTPUTS_MAX] = {NULL}, *scratch = malloc(ks_cpu_scratch_bytes(spec) + 1);
-    assert_non_null(scratch);
-    memset(out, 0xFF, ks_spec_out_bytes(spec));
-    for (int i = 0; i < spec->outputs; i++) outputs[i] = (unsigned char *)out + spec->out[i].offset;
-    ks_cpu_reference(spec, &in, outputs, scratch);
-    free(scratch);
-}
-
 static void run_backend(int b, const ks_spec *spec, const void *in, void *out)
 {
-    ks_error error = {0};
-    const op_path path = (op_path)values_below(3);
-    const int copies = values_below(3) ? 1 : 1 + values_below(9);
-    op_harness_fix(harnesses[b], values_below(4) == 0);
-    const ks_status status = op_harness_run(harnesses[b], spec, &in, out, path, copies, values_below(2), &error);
-    op_harness_fix(harnesses[b], 0);
-    if (status == KS_OK) return;
+    ks_error error;
+    if (op_run(b, spec, &in, out, values_below(4) == 0, &error) == KS_OK) return;
     describe(spec, b ? "cuda" : "cpu");
     fail_msg("%s", error.text);
 }
@@ -143,7 +128,7 @@ static void try_values(const ks_spec *spec, const void *in)
 {
     void *out = malloc(ks_spec_out_bytes(spec) + 1);
     assert_non_null(out);
-    run_reference(spec, in, out);
+    op_reference(spec, &in, out);
     check(spec, in, out, "reference");
     for (int b = 0; b < 2; b++) {
         if (!harnesses[b]) continue;

@@ -183,14 +183,8 @@ static void check(const layout_case *c, const void *out, const char *who, int64_
 
 static void run_on(int b, const layout_case *c, void *out)
 {
-    const op_path path = (op_path)values_below(3);
-    const int copies = values_below(3) ? 1 : 1 + values_below(9);
-    ks_error error = {0};
-    op_harness_fix(harnesses[b], values_below(4) == 0 ? (unsigned)values_next() & c->spec.given : 0);
-    const ks_status status =
-        op_harness_run(harnesses[b], &c->spec, (const void *const *)c->in, out, path, copies, values_below(2), &error);
-    op_harness_fix(harnesses[b], 0);
-    if (status == KS_OK) return;
+    ks_error error;
+    if (op_run(b, &c->spec, (const void *const *)c->in, out, op_drawn_inputs(&c->spec), &error) == KS_OK) return;
     describe(c, b ? "cuda" : "cpu", -1);
     fail_msg("%s", error.text);
 }

@@ -207,26 +207,10 @@ static void check(const data *d, const void *out, const char *who, int64_t most)
 
 static void run_backend(int b, const data *d, void *out)
 {
-    ks_error error = {0};
-    const op_path path = (op_path)values_below(3);
-    const int copies = values_below(3) ? 1 : 1 + values_below(9);
-    op_harness_fix(harnesses[b], values_below(4) == 0 ? (unsigned)values_next() & d->spec->given : 0);
-    const ks_status status =
-        op_harness_run(harnesses[b], d->spec, (const void *const *)d->in, out, path, copies, values_below(2), &error);
-    op_harness_fix(harnesses[b], 0);
-    if (status == KS_OK) return;
+    ks_error error;
+    if (op_run(b, d->spec, (const void *const *)d->in, out, op_drawn_inputs(d->spec), &error) == KS_OK) return;
     describe(d->spec, b ? "cuda" : "cpu", -1);
     fail_msg("%s", error.text);
-}
-
-static void run_reference(const data *d, void *out)
-{
-    void *outputs[KS_OUTPUTS_MAX] = {NULL}, *scratch = malloc(ks_cpu_scratch_bytes(d->spec) + 1);
-    assert_non_null(scratch);
-    memset(out, 0xFF, ks_spec_out_bytes(d->spec));
-    for (int i = 0; i < d->spec->outputs; i++) outputs[i] = (unsigned char *)out + d->spec->out[i].offset;
-    ks_cpu_reference(d->spec, (const void *const *)d->in, outputs, scratch);
-    free(scratch);
 }
 
 /* Resolved, with memory for its inputs, which are the caller's to fill. */
@@ -268,7 +252,7 @@ static void try_on(ks_spec *spec, values_kind kind, bool gpu_only)
     assert_non_null(out);
     fill(&d, kind);
     if (!gpu_only) {
-        run_reference(&d, out);
+        op_reference(d.spec, (const void *const *)d.in, out);
         check(&d, out, "reference", INT64_MAX);
     }
     for (int b = gpu_only; b < 2; b++) {

@@ -73,24 +73,10 @@ static inline int64_t quantize_scale_at(const ks_quantize_shape *s, int64_t i)
     return s->per == KS_SCALE_ROW ? i / s->columns : s->per == KS_SCALE_COLUMN ? i % s->columns : 0;
 }
 
-static inline void quantize_run_reference(const ks_spec *spec, const void *const *in, void *out)
-{
-    void *outputs[KS_OUTPUTS_MAX] = {NULL}, *scratch = quantize_memory(ks_cpu_scratch_bytes(spec));
-    memset(out, 0xFF, ks_spec_out_bytes(spec));
-    for (int i = 0; i < spec->outputs; i++) outputs[i] = (unsigned char *)out + spec->out[i].offset;
-    ks_cpu_reference(spec, in, outputs, scratch);
-    free(scratch);
-}
-
 static inline ks_status quantize_run_backend(int b, const ks_spec *spec, const void *const *in, void *out,
                                              ks_error *error)
 {
-    const op_path path = (op_path)values_below(3);
-    const int copies = values_below(3) ? 1 : 1 + values_below(9);
-    op_harness_fix(harnesses[b], (unsigned)values_below(4) & spec->given);
-    const ks_status status = op_harness_run(harnesses[b], spec, in, out, path, copies, values_below(2), error);
-    op_harness_fix(harnesses[b], 0);
-    return status;
+    return op_run(b, spec, in, out, (unsigned)values_below(4) & spec->given, error);
 }
 
 typedef void quantize_check_fn(const ks_spec *spec, const void *const *in, const void *out, const char *who);
@@ -99,7 +85,7 @@ typedef void quantize_check_fn(const ks_spec *spec, const void *const *in, const
 static inline void quantize_try(const ks_spec *spec, const void *const *in, quantize_check_fn *check)
 {
     void *out = quantize_memory(ks_spec_out_bytes(spec));
-    quantize_run_reference(spec, in, out);
+    op_reference(spec, in, out);
     check(spec, in, out, "reference");
     for (int b = 0; b < 2; b++) {
         ks_error error = {0};

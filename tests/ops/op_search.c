@@ -153,27 +153,12 @@ static void check(const work *w, const void *out, const char *who, int64_t most)
 
 /* --- runs ------------------------------------------------------------------------------------------------------------- */
 
-static void run_reference(const work *w, void *out)
-{
-    void *outputs[KS_OUTPUTS_MAX] = {NULL}, *scratch = malloc(ks_cpu_scratch_bytes(&w->spec) + 1);
-    assert_non_null(scratch);
-    memset(out, 0xFF, ks_spec_out_bytes(&w->spec));
-    for (int i = 0; i < w->spec.outputs; i++) outputs[i] = (unsigned char *)out + w->spec.out[i].offset;
-    ks_cpu_reference(&w->spec, (const void *const *)w->in, outputs, scratch);
-    free(scratch);
-}
-
 static void run_backend(int b, const work *w, void *out)
 {
-    ks_error error = {0};
-    const op_path path = (op_path)values_below(3);
-    const int copies = values_below(3) ? 1 : 1 + values_below(9);
+    ks_error error;
     const unsigned fix = values_below(2) ? 0 : (unsigned)w->spec.given & (values_below(2) ? 14 : 2);
-    op_harness_fix(harnesses[b], fix ? fix | (values_below(2) ? OP_HARNESS_PITCHED : 0) : 0);
-    const ks_status status =
-        op_harness_run(harnesses[b], &w->spec, (const void *const *)w->in, out, path, copies, values_below(2), &error);
-    op_harness_fix(harnesses[b], 0);
-    if (status == KS_OK) return;
+    const unsigned fixed = fix ? fix | (values_below(2) ? OP_HARNESS_PITCHED : 0) : 0;
+    if (op_run(b, &w->spec, (const void *const *)w->in, out, fixed, &error) == KS_OK) return;
     describe(&w->spec, b ? "cuda" : "cpu");
     fail_msg("%s", error.text);
 }
@@ -210,7 +195,7 @@ static void try_work(const work *w, int64_t most)
 {
     void *out = malloc(ks_spec_out_bytes(&w->spec) + 1);
     assert_non_null(out);
-    run_reference(w, out);
+    op_reference(&w->spec, (const void *const *)w->in, out);
     check(w, out, "reference", most);
     for (int b = 0; b < 2; b++) {
         if (!harnesses[b]) continue;

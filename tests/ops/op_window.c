@@ -186,14 +186,9 @@ static void reference(const ks_spec *spec, const void *in, void *out)
 
 static void run_on(int b, const window_case *c, void *out)
 {
-    const op_path path = (op_path)values_below(3);
-    const int copies = values_below(3) ? 1 : 1 + values_below(9);
     const void *inputs[KS_INPUTS_MAX] = {c->in};
-    ks_error error = {0};
-    op_harness_fix(harnesses[b], values_below(4) == 0);
-    const ks_status status = op_harness_run(harnesses[b], &c->spec, inputs, out, path, copies, values_below(2), &error);
-    op_harness_fix(harnesses[b], 0);
-    if (status == KS_OK) return;
+    ks_error error;
+    if (op_run(b, &c->spec, inputs, out, values_below(4) == 0, &error) == KS_OK) return;
     describe(c, b ? "cuda" : "cpu", -1);
     fail_msg("%s", error.text);
 }
