@@ -46,7 +46,7 @@ typedef struct ks_chain_node {
     int inputs, outputs;            /* that the definition lists */
     ks_value params[KS_PARAMS_MAX];
     ks_integers lists[KS_LISTS_MAX]; /* of the parameters, as in ks_spec */
-    int rank;                        /* of a reshape; 0 keeps the dimension at its place, one -1 takes the rest */
+    int rank; /* of a reshape; 0 keeps the dimension at its place, one -1 takes the rest, -2 - k: in's k */
     int64_t dims[KS_RANK_MAX];
 } ks_chain_node;
 

@@ -154,7 +154,7 @@ static ks_status read_parameter(ks_definition_reader *r, const ks_json *item, ks
                          r->error);
 }
 
-/* A reshape's own: a list, in which 0 keeps a dimension and one -1 takes the rest. */
+/* A reshape's own: a list, in which 0 keeps a dimension, one -1 takes the rest, and -2 - k is the input's dimension k. */
 static ks_status read_shape(ks_definition_reader *r, const ks_json *item, ks_chain_node *node, const subject *of)
 {
     int rests = 0;
@@ -168,9 +168,10 @@ static ks_status read_shape(ks_definition_reader *r, const ks_json *item, ks_cha
         int64_t dim = 0;
         if (node->rank == KS_RANK_MAX)
             return ks_fail(r->error, KS_SHAPE, "%s: 'shape' has more than %d dimensions", of->text, KS_RANK_MAX);
-        if (!ks_json_is_number(item) || ks_number_read(text, strlen(text), KS_INT64, &dim) != KS_NUMBER_OK || dim < -1)
-            return ks_fail(r->error, KS_SHAPE, "%s: 'shape' holds %s, which is no dimension, 0 or -1", of->text,
-                           ks_quoted(text, strlen(text)).text);
+        if (!ks_json_is_number(item) || ks_number_read(text, strlen(text), KS_INT64, &dim) != KS_NUMBER_OK ||
+            dim < -1 - KS_RANK_MAX)
+            return ks_fail(r->error, KS_SHAPE, "%s: 'shape' holds %s, which is no dimension, 0 or -1 to %d", of->text,
+                           ks_quoted(text, strlen(text)).text, -1 - KS_RANK_MAX);
         rests += dim == -1;
         node->dims[node->rank++] = dim;
     }

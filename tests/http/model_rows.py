@@ -94,6 +94,8 @@ ROWS = [
     Row("model: a reshape without shape", model(nodes=[node("reshape")]), 400, "parameter", STAYS, "shape"),
     Row("model: a reshape of other size", model(nodes=[node("reshape", shape=[0, 5])]), 400, "shape", STAYS, "node 'n' (reshape)"),
     Row("model: a reshape of a dimension that is not there", model(nodes=[node("reshape", shape=[0, 2, 0])]), 400, "shape", STAYS, "node 'n'"),
+    Row("model: a reshape of a far dimension that is not there", model(nodes=[node("reshape", shape=[0, 2, -4])]), 400, "shape", STAYS, "node 'n' (reshape)"),
+    Row("model: a reshape of a dimension below all", model(nodes=[node("reshape", shape=[0, -10])]), 400, "shape", STAYS, "-9"),
     Row("model: a reshape of nine dimensions", model(nodes=[node("reshape", shape=[0] + [1] * 8)]), 400, "shape", STAYS, "8"),
     # 31: what moves elements
     Row("model: a transpose of an axis twice", model(nodes=[node("transpose", perm=[1, 1])]), 400, "axis", STAYS, "node 'n' (layout): 'axes' names axis 1 twice"),

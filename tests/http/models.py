@@ -497,7 +497,7 @@ class Chain:
             inputs.append(self.constant([shape[-1], self.random.randint(1, 9)]))
             parameters = {"activation": self.random.choice(["none", "relu", "gelu"])}
         elif kind == "reshape":
-            parameters = {"shape": self.random.choice([[0, -1, 1], [0, 1, -1], [0, -1]])}
+            parameters = {"shape": self.random.choice([[0, -1, 1], [0, 1, -1], [0, -1], [0, 1, -1 - len(shape), -1], [-2, -1, 1]])}
         elif kind == "reduce":
             parameters = {"op": self.random.choice(["sum", "max", "mean"]), "axis": -1, "keepdims": True}
         elif kind == "transpose":
@@ -537,7 +537,7 @@ class Chain:
     def run(self, node):
         given = [self.values[name] for name in node["inputs"]]
         if node["op"] == "reshape":
-            shape = [given[0].shape[i] if d == 0 else d for i, d in enumerate(node["parameters"]["shape"])]
+            shape = [given[0].shape[i] if d == 0 else given[0].shape[-2 - d] if d < -1 else d for i, d in enumerate(node["parameters"]["shape"])]
             known = math.prod(d for d in shape if d > 0)
             shape = [len(given[0].values) // known if d < 0 else d for d in shape]
             self.values[node["outputs"][0]] = of_bytes(given[0].datatype, shape, given[0].data)

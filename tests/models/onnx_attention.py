@@ -156,6 +156,43 @@ def nothing_left(ks, url):
     check(config["max_batch_size"] == 64, "a mask of each batch keeps batches apart:", config)
 
 
+def asked(ks, case, lengths, fused=1):
+    """A case with free lengths: words in its shapes, asked with some."""
+    definition, weights = convert(case.model(np.float32))
+    check([node["op"] for node in definition["nodes"]].count("attention") == fused, case.name(), json.dumps(definition)[:900])
+    ks.load("case", definition, weights)
+    exact = base.ReferenceEvaluator(case.model(np.float64))
+    for known in lengths:
+        given = {name: case.draw([known.get(length, length) for length in ["batch", *shape]]) for name, shape in {"x": case.x, **case.more}.items()}
+        right = exact.run(None, {name: values.astype(np.float64) for name, values in given.items()})[0]
+        got = np.asarray(ks.infer("case", **given)["y"])
+        check(got.shape == right.shape and np.allclose(got, right, 3e-5, 3e-5), case.name(), known, got.shape, right.shape, np.abs(got - right).max() if got.shape == right.shape else "")
+
+
+def free_lengths(ks):
+    """As exporters write shapes that a request decides: groups of heads by expand; rows in front of the batch, a product over both of them."""
+    lengths = [{"batch": 1, "rows": size()}, {"batch": size(), "rows": 1}, {"batch": 3, "rows": size()}]
+    shape = [("Shape", "x", "s"), ("Gather", "s,at0", "b0"), ("Unsqueeze", "b0,at00", "b"), ("Gather", "s,at1", "r0"), ("Unsqueeze", "r0,at00", "r")]
+    numbers = {"at0": np.int64(0), "at1": np.int64(1), "at00": ints(0), "two": ints(2), "heads": ints(HEADS), "few": ints(HEADS // 2), "depth": ints(DEPTH), "wide": ints(WIDE), "five": ints(5),
+               "ones": np.ones(5, np.int64), "minus": ints(-1)}
+    grouped = [*shape, ("Concat", "b,r,few,depth", "c1", {"axis": 0}), ("Concat", "b,few,two,r,depth", "c2", {"axis": 0}), ("Concat", "b,heads,r,depth", "c3", {"axis": 0}),
+               ("Concat", "b,r,heads,depth", "c4", {"axis": 0}), ("Concat", "b,r,wide", "c5", {"axis": 0}), ("ConstantOfShape", "five", "none"), ("Mul", "ones,minus", "below"), ("Equal", "c2,below", "e"),
+               ("Where", "e,ones,c2", "c6"), ("MatMul", "x,w", "k0"), ("Reshape", "k0,c1", "k1"), ("Transpose", "k1", "k2", {"perm": [0, 2, 1, 3]}), ("Unsqueeze", "k2,two", "k3"), ("Expand", "k3,c6", "k4"),
+               ("Reshape", "k4,c3", "k5"), ("Reshape", "x,c4", "q0"), ("Transpose", "q0", "q", {"perm": [0, 2, 1, 3]}), ("Transpose", "k5", "t", {"perm": [0, 1, 3, 2]}), ("MatMul", "q,t", "z"), ("Softmax", "z", "p"),
+               ("MatMul", "p,k5", "o"), ("Transpose", "o", "o1", {"perm": [0, 2, 1, 3]}), ("Reshape", "o1,c5", "y")]
+    asked(ks, of(grouped, None, dict(numbers, w=(RANDOM.standard_normal([WIDE, WIDE // 2]) / WIDE).astype(np.float32)), {}, ["rows", WIDE]), lengths)
+    rows = [*shape, ("Mul", "b,heads", "bh"), ("Mul", "b,r", "br"), ("Concat", "r,bh,depth", "c1", {"axis": 0}), ("Concat", "br,wide", "c2", {"axis": 0}), ("Concat", "r,b,wide", "c3", {"axis": 0}),
+            ("Transpose", "x", "x1", {"perm": [1, 0, 2]}), ("Reshape", "x1,c1", "x2"), ("Transpose", "x2", "q", {"perm": [1, 0, 2]}), ("Mul", "q,part", "q1"), ("Transpose", "q", "t", {"perm": [0, 2, 1]}),
+            ("MatMul", "q1,t", "z"), ("Softmax", "z", "p"), ("MatMul", "p,q", "o"), ("Transpose", "o", "o1", {"perm": [1, 0, 2]}), ("Reshape", "o1,c2", "o2")]
+    weights = {"w": [WIDE, WIDE], "bias": [WIDE]}
+    asked(ks, of([*rows, ("Gemm", "o2,w,bias", "g"), ("Reshape", "g,c3", "g1"), ("Transpose", "g1", "y", {"perm": [1, 0, 2]})], None, {**numbers, **weights}, {}, ["rows", WIDE]), lengths)
+    try:
+        convert(of([*rows, ("Softmax", "o2", "g", {"axis": 0}), ("Reshape", "g,c3", "y")], None, numbers, {}, ["rows", WIDE]).model(np.float32))
+        check(False, "two lengths that one -1 cannot be were converted")
+    except ConversionError as error:
+        check("more than one length of its result is not known" in str(error), error)
+
+
 def refusals():
     def words(nodes, more, x=None, opset=24, **constants):
         try:
@@ -186,6 +223,7 @@ def main():
             except (kernserve.Error, ConversionError) as error:
                 check(False, case.name(), dtype, repr(error), case.nodes)
         nothing_left(ks, url)
+        free_lengths(ks)
         ks.unload("case")
         check(daemon.stop() == 0, "the exit code")
     refusals()

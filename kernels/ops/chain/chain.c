@@ -110,8 +110,10 @@ ks_status ks_chain_reshape(const ks_chain_node *node, const ks_tensor *in, ks_te
     *out = (ks_tensor){.dtype = in->dtype, .rank = node->rank, .size_bytes = in->size_bytes};
     for (int i = 0; i < node->rank; i++) {
         int64_t dim = node->dims[i];
-        if (dim == 0 && i >= in->rank) return fail_reshape(node, in, "0 keeps a dimension that is not there", error);
-        if (dim == 0) dim = in->dims[i];
+        const int kept = dim == 0 ? i : (int)(-2 - dim); /* dimension of the input's */
+        if (kept >= in->rank && dim <= 0)
+            return fail_reshape(node, in, "it keeps a dimension that is not there", error);
+        if (dim == 0 || dim < -1) dim = in->dims[kept];
         if (dim < 0)
             rest = i;
         else if (__builtin_mul_overflow(known, dim, &known))

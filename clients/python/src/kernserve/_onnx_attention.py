@@ -9,8 +9,9 @@ import numpy as np
 
 from ._datatypes import OF_NUMPY
 from ._onnx_chain import Node, View
+from ._onnx_lengths import broadcast
 from ._onnx_moves import Better, _node, reshape_to
-from ._onnx_ops import RULES, Call, Dims, Unsupported
+from ._onnx_ops import RULES, Call, Dims, Unsupported, shape_by
 
 FLOATS = ("FP32", "FP16", "BF16")  # what attention computes
 DEPTH_MOST = 256
@@ -228,16 +229,6 @@ class Masks:
         return whole
 
 
-def broadcast(shapes: Sequence[Sequence[Any]]) -> List[Any]:
-    rank = max(map(len, shapes))
-    out: List[Any] = [1] * rank
-    for shape in shapes:
-        for place, length in enumerate(shape, rank - len(shape)):
-            if out[place] == 1 or isinstance(length, int) and length != 1:
-                out[place] = length
-    return out
-
-
 def causal(values: np.ndarray, rows: Any, keys: Any) -> Optional[Dict[str, Any]]:
     """The parameters that a constant mask of BOOL is: a triangle, or a band below it."""
     if values.ndim < 2 or values.shape[-2:] != (rows, keys) or math.prod(values.shape[:-2]) != 1:
@@ -404,9 +395,9 @@ def groups(view: View, node: Node) -> Better:
         if name is None or dims is None:
             return None
         narrow = [length for place, length in enumerate(dims) if place != axis + 1]
-        nodes.append(_node(view, "reshape", [name], None, narrow, node.outputs[0], shape=[0, 0, -1 if axis == 1 else narrow[2], narrow[3]]))
+        nodes.append(_node(view, "reshape", [name], None, narrow, node.outputs[0], shape=shape_by(dims, narrow)))
         names.append(nodes[-1].outputs[0])
-    if not isinstance(narrow[3], int):
+    if any(made.parameters["shape"].count(-1) > 1 for made in nodes):
         return None
     return [*nodes, Node("attention", [node.inputs[0], *names, *node.inputs[3:]], node.outputs, node.parameters)]
 
@@ -420,12 +411,40 @@ def batches(view: View, node: Node) -> Better:
     if turned is None or joined is None or joined.op != "reshape":
         return None
     before, flat, after = (_dims(view, name) for name in (joined.inputs[0], joined.outputs[0], node.outputs[0]))
-    if before is None or flat is None or after is None or len(before) < 3 or len(after) != len(before) or len(flat) != 3:
+    if before is None or flat is None or after is None or min(len(before), len(after)) < 3 or len(flat) != 3:
         return None
-    if not all(_same(*pair) for pair in zip([*before[:-2], before[-1], before[-2]], after)) or not all(_same(*pair) for pair in zip(before[-2:], flat[-2:])):
+    if not all(_same(*pair) for pair in zip(before[-2:], flat[-2:])) or not all(_same(*pair) for pair in zip(before[:-3:-1], after[-2:])):
         return None
-    rank = len(before)
-    return Node("transpose", joined.inputs, node.outputs, {"perm": [*range(rank - 2), rank - 1, rank - 2]})
+    apart, rank = [*after[:-2], *before[-2:]], len(after)
+    perm = [*range(rank - 2), rank - 1, rank - 2]
+    if len(before) == rank and all(_same(*pair) for pair in zip(before, apart)):
+        return Node("transpose", joined.inputs, node.outputs, {"perm": perm})
+    shape = shape_by(before, apart)
+    if shape.count(-1) > 1:
+        return None
+    first = _node(view, "reshape", joined.inputs, None, apart, node.outputs[0], shape=shape)
+    return [first, Node("transpose", first.outputs, node.outputs, {"perm": perm})]
+
+
+def rows(view: View, node: Node) -> Better:
+    """A product with a matrix of rows whose axes in front were joined for it, and are set apart behind it, needs neither."""
+    product = view.makers.get(node.inputs[0]) if node.op == "reshape" else None
+    joined = view.makers.get(product.inputs[0]) if product is not None and product.op == "matmul" else None
+    if product is None or joined is None or joined.op != "reshape" or not view.alone(node.inputs[0]) or product.parameters.get("transpose_a"):
+        return None
+    before, flat, made, weight, after = (_dims(view, name) for name in (joined.inputs[0], joined.outputs[0], node.inputs[0], product.inputs[1], node.outputs[0]))
+    if before is None or flat is None or made is None or weight is None or after is None or [len(flat), len(weight)] != [2, 2]:
+        return None
+    if len(after) < 3 or made[1] != after[-1] or not isinstance(made[1], int) or not isinstance(flat[1], int):
+        return None
+    dims = [*after[:-1], flat[1]]
+    shape = shape_by(before, dims)
+    if shape.count(-1) > 1:
+        return None
+    if before == dims and None not in dims:
+        return Node("matmul", [*joined.inputs, *product.inputs[1:]], node.outputs, product.parameters)
+    first = _node(view, "reshape", joined.inputs, None, dims, node.outputs[0], shape=shape)
+    return [first, Node("matmul", [*first.outputs, *product.inputs[1:]], node.outputs, product.parameters)]
 
 
 # --- ONNX's operator of that name ---------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any, List, Optional, Sequence, Union
 import numpy as np
 
 from ._onnx_chain import Node, View
+from ._onnx_ops import shape_by
 
 Better = Union[None, Node, List[Node]]
 
@@ -67,14 +68,16 @@ def _joined(view: View, node: Node, dims: Optional[List[Any]]) -> Better:
     made, source = view.makers.get(node.inputs[0]), node.inputs[0]
     if made is not None and made.op == "reshape":
         source = made.inputs[0]
-    if dims is not None and _lengths(view, source) == dims and dims.count(None) <= 1:
+    words = [view.chain.dims.get(name) for name in (source, node.outputs[0])]
+    named = words[0] is not None and words[0] == words[1] and None not in words[0]
+    if dims is not None and (named or _lengths(view, source) == dims and dims.count(None) <= 1):
         return Node("reshape", [source], node.outputs, {"shape": [0] * len(dims)})
     if source == node.inputs[0]:
         return None
-    if 0 not in node.parameters["shape"]:
+    if all(length > 0 or length == -1 for length in node.parameters["shape"]):
         return Node("reshape", [source], node.outputs, node.parameters)
-    shape = reshape_to(dims) if dims is not None else None
-    return Node("reshape", [source], node.outputs, {"shape": shape}) if shape is not None else None
+    shape = shape_by(words[0], words[1]) if words[0] is not None and words[1] is not None else [-1, -1]
+    return Node("reshape", [source], node.outputs, {"shape": shape}) if shape.count(-1) < 2 else None
 
 
 def transposes(view: View, node: Node) -> Better:

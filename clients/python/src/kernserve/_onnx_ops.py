@@ -10,10 +10,14 @@ import numpy as np
 from ._onnx_chain import Chain, Node
 
 Dims = List[Union[int, str, None]]  # a length, a word for one, or unknown
-UNKNOWN = -(2 ** 40)  # stands in a computed shape for a length that is not known before a request comes
+UNKNOWN = -(2 ** 40)  # and some below: stand in a computed shape for lengths that are not known before a request comes
 FLOATS = ("FP16", "BF16", "FP32", "FP64")
 CONCAT_MOST = 8
 TO_THE_END = 10 ** 9  # and more: no axis is so long
+
+
+def is_unknown(length: int) -> bool:
+    return UNKNOWN - 2 ** 20 < length <= UNKNOWN
 
 
 class Unsupported(Exception):
@@ -23,7 +27,9 @@ class Unsupported(Exception):
 class Call:
     """One node of the graph, as the functions below see it."""
 
-    def __init__(self, chain: Chain, node: Any, attributes: Dict[str, Any], opset: int, dims: Dict[str, Dims], types: Dict[str, str]) -> None:
+    def __init__(self, chain: Chain, node: Any, attributes: Dict[str, Any], opset: int, dims: Dict[str, Dims], types: Dict[str, str],
+                 decode: Callable[[int], Any] = int) -> None:
+        self.decode = decode  # a number of a computed shape as a length
         self.chain, self.attributes, self.opset, self.dims, self.types = chain, attributes, opset, dims, types
         self.op: str = node.op_type
         self.inputs: List[str] = list(node.input)
@@ -82,17 +88,22 @@ class Call:
             self.add("map", [source], name, op="cast")
 
     def reshape(self, source: str, target: Dims, name: str) -> None:
-        """target: its unknown lengths are the source's where they stand at the same place, else one takes the rest."""
-        before, shape = self.shape(source), []
-        for place, length in enumerate(target):
-            if isinstance(length, int):
-                shape.append(length)
-            else:
-                same = place < len(before) and before[place] == length and length is not None
-                shape.append(0 if same else -1)
-        if shape.count(-1) > 1:
-            raise Unsupported("more than one length of its result is not known")
-        self.add("reshape", [source], name, shape=shape)
+        """More than one length that is not known may go, when patterns are found: what is left of them is named then."""
+        self.add("reshape", [source], name, shape=shape_by(self.shape(source), target))
+        self.dims[name] = target
+
+
+def shape_by(before: Dims, target: Dims) -> List[int]:
+    """A reshape's shape: unknown lengths are the source's, at the same place or another one; what is not takes the rest."""
+    shape = []
+    for place, length in enumerate(target):
+        if isinstance(length, int):
+            shape.append(length)
+        elif length and place < len(before) and before[place] == length:
+            shape.append(0)
+        else:
+            shape.append(-2 - before.index(length) if length and length in before else -1)
+    return shape
 
 
 Rule = Callable[[Call], None]
@@ -290,10 +301,9 @@ def _reshape(call: Call) -> None:
         raise Unsupported("it makes a tensor of nothing")
     if not shape:
         raise Unsupported("its result is a scalar")
-    for place, length in enumerate(shape):
-        if length == UNKNOWN:  # an axis that a request decides: kept where it is the same one
-            kept = place < len(before) and not isinstance(before[place], int) and before[place] == call.dims.get(call.outputs[0], before)[place]
-            shape[place] = 0 if kept or -1 in shape else -1
+    if any(map(is_unknown, shape)):
+        target: Dims = list(map(call.decode, shape))
+        return call.reshape(call.inputs[0], [before[place] if length == 0 else None if length == -1 else length for place, length in enumerate(target)], call.outputs[0])
     same = [length == known or (length in (0, -1) and not isinstance(known, int)) or length == 0 for length, known in zip(shape, before)]
     if len(shape) == len(before) and all(same):
         return call.alias(call.inputs[0], call.outputs[0])
@@ -421,11 +431,11 @@ def _expand(call: Call) -> None:
     dims = call.shape(call.inputs[0])
     shape = [1] * (len(dims) - len(shape)) + shape
     for place in range(len(dims)):
-        if shape[-1 - place] in (1, UNKNOWN):
-            if shape[-1 - place] == UNKNOWN and dims[-1 - place] == 1:
+        if shape[-1 - place] == 1 or is_unknown(shape[-1 - place]):
+            if is_unknown(shape[-1 - place]) and dims[-1 - place] == 1:
                 raise Unsupported("it repeats along an axis whose length is not known")
             shape[-1 - place] = 0
-    if UNKNOWN in shape:
+    if any(map(is_unknown, shape)):
         raise Unsupported("it repeats along an axis whose length is not known")
     if len(shape) == len(dims) and all(length in (0, known) for length, known in zip(shape, dims)):
         return call.alias(call.inputs[0], call.outputs[0])

@@ -19,20 +19,20 @@ from ._datatypes import OF_NUMPY
 from ._model import body_of
 from . import _onnx_attention, _onnx_moves, _onnx_spelt
 from ._onnx_chain import FIRST, LAST, Chain, fuse, name_all
-from ._onnx_ops import RULES, UNKNOWN, Call, Dims, Unsupported
+from ._onnx_lengths import OF_SHAPES, Lengths, is_word
+from ._onnx_ops import RULES, Call, Dims, Unsupported, is_unknown
 from ._onnx_windows import WINDOW_RULES
 
 NODES_MAX, INPUTS_MAX, OUTPUTS_MAX = 256, 16, 16
 OLDEST = 7  # operator set; from this one on operands broadcast as NumPy's
 DATATYPES = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16": "BF16", "FLOAT8E4M3FN": "FP8E4M3", "FLOAT8E5M2": "FP8E5M2",
              "BOOL": "BOOL", **{kind + bits: kind + bits for kind in ("INT", "UINT") for bits in ("8", "16", "32", "64")}}
-MOVES = (*_onnx_moves.MOVES, _onnx_attention.batches, _onnx_attention.heads, _onnx_attention.groups)
+MOVES = (*_onnx_moves.MOVES, _onnx_attention.batches, _onnx_attention.rows, _onnx_attention.heads, _onnx_attention.groups)
 # In this order: what is spelt out, then what only moves elements, which stands between the rest.
 PATTERNS = (*((pattern,) for pattern in FIRST), (_onnx_spelt.norm,), (_onnx_spelt.softmax,), (_onnx_spelt.one_hot,), MOVES, (_onnx_attention.attention,), MOVES,
             (_onnx_spelt.table,), *((pattern,) for pattern in LAST), MOVES)
 assert set(WINDOW_RULES) <= set(RULES)
-# What may be computed with a shape that has lengths which only a request knows, and what may have such a shape.
-OF_SHAPES = ("Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Identity", "Cast")
+# What may have a shape with lengths that only a request knows.
 BY_SHAPES = ("Reshape", "Expand")
 
 
@@ -60,6 +60,7 @@ class _Reader:
         self.graph, self.chain, self.lines = model.graph, Chain(), []  # type: Any, Chain, List[str]
         self.dims: Dict[str, Dims] = {}
         self.types: Dict[str, str] = {}
+        self.lengths = Lengths()
         for value in (*self.graph.input, *self.graph.value_info, *self.graph.output):
             self._note(value)
         for tensor in self.graph.initializer:
@@ -103,13 +104,13 @@ class _Reader:
 
     def _is_partial(self, name: str) -> bool:
         values = self.chain.constants.get(name)
-        return values is not None and values.dtype == np.int64 and bool((values == UNKNOWN).any())
+        return values is not None and values.dtype == np.int64 and any(map(is_unknown, values.reshape(-1).tolist()))
 
     def _fold(self, node: Any) -> bool:
         """A node of constants alone is a constant, and so is a shape."""
         constants = self.chain.constants
         if node.op_type == "Shape" and node.input[0] in self.dims:
-            shape = [length if isinstance(length, int) else UNKNOWN for length in self.dims[node.input[0]]]
+            shape = [self.lengths.code(length) for length in self.lengths.named(self.dims[node.input[0]])]
             ends = {attribute.name: attribute.i for attribute in node.attribute}
             self._constant(node.output[0], np.array(shape[ends.get("start", 0):ends.get("end")], np.int64))
             return True
@@ -123,17 +124,23 @@ class _Reader:
         if node.op_type == "Cast" and self._is_partial(given[0]):  # of no other datatype's range
             self._constant(node.output[0], constants[given[0]])
             return True
-        helper = self.onnx.helper
         try:
-            ends_of = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(constants[name].dtype), None) for name in given]
-            graph = helper.make_graph([node], "constants", ends_of, [self.onnx.ValueInfoProto(name=name) for name in node.output if name])
-            model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
-            results = self.onnx.reference.ReferenceEvaluator(model).run(None, {name: constants[name] for name in given})
+            results = self.lengths.evaluate([constants[name] for name in given], lambda values: self._run(node, dict(zip(given, values)))) if any(
+                map(self._is_partial, given)) else self._run(node, {name: constants[name] for name in given})
+        except Unsupported:
+            raise
         except Exception as error:
             raise Unsupported("it is a constant that cannot be computed: %s" % error) from error
         for name, values in zip(filter(None, node.output), results):
             self._constant(name, values)
         return True
+
+    def _run(self, node: Any, given: Mapping[str, np.ndarray]) -> List[np.ndarray]:
+        helper = self.onnx.helper
+        ends_of = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values.dtype), None) for name, values in given.items()]
+        graph = helper.make_graph([node], "constants", ends_of, [self.onnx.ValueInfoProto(name=name) for name in node.output if name])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        return list(self.onnx.reference.ReferenceEvaluator(model).run(None, dict(given)))
 
     def _convert(self, node: Any) -> None:
         rule = RULES[node.op_type if node.domain in ("", "ai.onnx") else ""]
@@ -143,8 +150,12 @@ class _Reader:
             if name in self.types and self.types[name] == "unknown":
                 raise Unsupported("the datatype of its result is none of the daemon's")
         attributes = {attribute.name: self.onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        made = len(self.chain.nodes)
+        for name in node.input:
+            self.lengths.named(self.dims.get(name, []))
         try:
-            rule(Call(self.chain, node, attributes, self.opset, self.dims, self.types))
+            rule(Call(self.chain, node, attributes, self.opset, self.dims, self.types, self.lengths.decode))
+            self.lengths.note(self.chain, self.chain.nodes[made:], self.dims)
         except Unsupported:
             raise
         except Exception as error:  # what a rule did not find in a graph that is not as ONNX says
@@ -155,7 +166,7 @@ class _Reader:
         for name in self.inputs:
             dims = self.dims.get(name, [])
             if dims and not isinstance(dims[0], int):
-                return dims[0] or ""
+                return dims[0] if is_word(dims[0]) else ""
         return None
 
     def shape_of(self, name: str) -> List[Any]:
@@ -163,7 +174,7 @@ class _Reader:
         for place, length in enumerate(self.dims[name]):
             if isinstance(length, int):
                 shape.append(length)
-            elif place == 0 and (length or "") == self.leading() or not length:
+            elif length is None or not is_word(length) or place == 0 and length == self.leading():
                 shape.append(-1)
             else:
                 shape.append(re.sub(r"\W", "_", length, flags=re.ASCII))
@@ -193,6 +204,8 @@ def _limits(reader: _Reader) -> List[str]:
     for name in reader.inputs:
         if name not in reader.dims or reader.types.get(name, "unknown") == "unknown":
             lines.append("input '%s' has no rank, or a datatype that the daemon has not" % name)
+    lines += ["node '%s' (reshape): more than one length of its result is not known" % node.outputs[0] for node in reader.chain.nodes
+              if node.op == "reshape" and node.parameters["shape"].count(-1) > 1]
     for name in reader.chain.constants:
         if reader.types.get(name) == "unknown":
             lines.append("initializer '%s' has a datatype that the daemon has not" % name)
