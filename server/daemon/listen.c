@@ -401,6 +401,7 @@ static bool accept_some(ks_listener *listener, int at)
             count_taken(listener);
             continue;
         }
+        if (errno == ECONNABORTED) count_taken(listener); /* of a worker: it has left the channel, and is lost */
         if (errno == EINTR || errno == ECONNABORTED) continue;
         return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
     }

@@ -18,13 +18,15 @@
 #include "resident/store.h"
 
 enum { FIRST_FD = 3 };
-static const int64_t pause_ns = KS_S;
+static const int64_t pause_ns = KS_S, second_ns = 2 * KS_S, look_ns = KS_S;
 
 typedef struct supervisor {
     const ks_config *config;
     ks_sockets sockets;
     ks_process process;
-    bool asked_to_stop;
+    bool asked_to_stop, was_killed;
+    int64_t leave_ns; /* how long it may take once it is asked to stop */
+    ks_turn_clock asked;
 } supervisor;
 
 /* --- the sockets -------------------------------------------------------------------------------------------------- */
@@ -78,6 +80,21 @@ static void close_sockets(supervisor *self)
 
 /* --- the daemon --------------------------------------------------------------------------------------------------- */
 
+/* Since it was asked to stop, as far as this process had its turns. */
+static int64_t asked_for_ns(supervisor *self)
+{
+    return ks_turn_clock_look(&self->asked, ks_now_ns(), look_ns);
+}
+
+/* Asked again, one that hears it ends at once. */
+static void ask_to_stop(supervisor *self)
+{
+    const int64_t leave_ns = self->asked_to_stop ? asked_for_ns(self) + second_ns : INT64_MAX;
+    if (!self->asked_to_stop) ks_turn_clock_start(&self->asked, ks_now_ns());
+    if (leave_ns < self->leave_ns) self->leave_ns = leave_ns;
+    self->asked_to_stop = true;
+}
+
 /* Waits at most timeout_ns for a signal; passes those for the daemon on. */
 static void pass_signal(supervisor *self, int64_t timeout_ns)
 {
@@ -89,8 +106,18 @@ static void pass_signal(supervisor *self, int64_t timeout_ns)
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGCHLD);
     const int signal = sigtimedwait(&set, NULL, &timeout);
-    if (signal == SIGTERM || signal == SIGINT) self->asked_to_stop = true;
+    if (signal == SIGTERM || signal == SIGINT) ask_to_stop(self);
     if (signal > 0 && signal != SIGCHLD && self->process.pid > 0) kill(self->process.pid, signal);
+}
+
+/* One that hangs as it starts, or is stopped, hears no other signal. */
+static void kill_late(supervisor *self)
+{
+    if (!self->asked_to_stop || asked_for_ns(self) < self->leave_ns) return;
+    self->leave_ns = INT64_MAX;
+    self->was_killed = true;
+    KS_LOG(KS_LOG_ERROR, "the daemon does not stop; killed", KS_INT("exit", KS_EXIT_AGAIN));
+    kill(self->process.pid, SIGKILL);
 }
 
 /* The daemon's exit code. */
@@ -100,10 +127,11 @@ static int wait_for_daemon(supervisor *self)
     for (;;) {
         const pid_t ended = waitpid(self->process.pid, &status, WNOHANG);
         if (ended == self->process.pid || (ended < 0 && errno != EINTR)) break;
-        pass_signal(self, KS_S);
+        kill_late(self);
+        pass_signal(self, look_ns);
     }
     self->process.pid = 0;
-    return ks_process_code(status);
+    return self->was_killed ? KS_EXIT_AGAIN : ks_process_code(status);
 }
 
 static void pause_before_start(supervisor *self)
@@ -164,7 +192,7 @@ static int run_one(supervisor *self)
 
 int ks_supervise(const ks_config *config, int argc, char **argv)
 {
-    supervisor self = {.config = config};
+    supervisor self = {.config = config, .leave_ns = ks_process_leaves_ns(config)};
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);

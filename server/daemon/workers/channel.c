@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -60,4 +61,10 @@ int ks_channel_take(int end, uint32_t *listener)
     if (fd >= 0) close(fd);
     errno = ECONNABORTED; /* a message without its socket: out of descriptors, the kernel drops it */
     return -1;
+}
+
+int ks_channel_holds(int end)
+{
+    int bytes = 0;
+    return ioctl(end, FIONREAD, &bytes) == 0 ? bytes / (int)sizeof(uint32_t) : 0; /* of all messages */
 }

@@ -14,6 +14,8 @@ bool ks_channel_open(ks_channel *out); /* errno */
 void ks_channel_close(ks_channel *channel);
 /* Sends fd, which stays the caller's to close. false: the channel is full, or errno. */
 bool ks_channel_give(int end, int fd, uint32_t listener);
-/* The next socket, non-blocking; -1: none is there (EAGAIN), or errno. */
+/* The next socket, non-blocking; -1: none is there (EAGAIN), it is lost for want of a descriptor (ECONNABORTED), or errno. */
 int ks_channel_take(int end, uint32_t *listener);
+/* How many it holds, as the end that takes sees it. */
+int ks_channel_holds(int end);
 #endif

@@ -31,7 +31,8 @@ enum {
     PAUSE_MS = 5,
     LONG_MS = 1000
 };
-static const int64_t pause_ns = KS_S, fault_pause_ns = 100 * KS_MS, start_extended_ns = 60 * KS_S;
+static const int64_t pause_ns = KS_S, fault_pause_ns = 100 * KS_MS, start_extended_ns = 60 * KS_S, second_ns = 2 * KS_S,
+                     full_pause_ns = 20 * KS_MS;
 
 typedef struct member {
     ks_process process;
@@ -41,6 +42,7 @@ typedef struct member {
     int failures;    /* times in a row that it ended before it was ready */
     bool has_served; /* since the supervisor began */
     bool is_stuck;   /* at the last look */
+    int64_t full_ns; /* until then it is given none: a channel of it was full */
 } member;
 
 typedef struct fleet {
@@ -52,12 +54,16 @@ typedef struct fleet {
     bool watched[KS_LISTENERS_MAX]; /* listeners that epoll looks at */
     int turn;                       /* the worker that takes the next connection among equals */
     int64_t accepts_ns;             /* not before: descriptors were out */
+    int kept_fd;                    /* accepted, and no channel has taken it yet; -1: none */
+    uint32_t kept_listener;
     ks_log_limit faults;
     uint32_t data_listener;  /* one of them */
     int serving;             /* workers, as systemd knows it; -1: none yet */
     int64_t extended_ns;     /* when systemd was asked for more time to start */
     int64_t fed_ns, feed_ns; /* systemd's watchdog */
     bool stopping;
+    int64_t leave_ns; /* how long those may take that are asked to stop */
+    ks_turn_clock asked;
     int code; /* of the whole */
 } fleet;
 
@@ -91,7 +97,7 @@ static member *choose_fewest(fleet *self, bool ready)
         const int at = (self->turn + i) % self->count;
         const ks_worker_row *row = self->member[at].row;
         const int have = atomic_load(&row->connections) + pending(row);
-        if (!takes(row, ready, now_ns) || (best >= 0 && have >= fewest)) continue;
+        if (!takes(row, ready, now_ns) || self->member[at].full_ns > now_ns || (best >= 0 && have >= fewest)) continue;
         best = at;
         fewest = have;
     }
@@ -111,7 +117,7 @@ static member *choose_first(fleet *self)
     member *stuck = NULL;
     for (int i = 0; i < self->count; i++) {
         member *one = &self->member[i];
-        if (!atomic_load(&one->row->admits)) continue;
+        if (!atomic_load(&one->row->admits) || one->full_ns > ks_now_ns()) continue;
         if (!ks_worker_is_stuck(one->row, ks_now_ns())) return one;
         stuck = one; /* which may go on */
     }
@@ -131,29 +137,39 @@ static bool has_taker(fleet *self, uint32_t listener)
     return has;
 }
 
-/* Closes fd. */
-static void give(fleet *self, member *to, int fd, uint32_t listener)
+static bool give(fleet *self, member *to, int fd, uint32_t listener)
 {
     uint64_t times;
     const bool admin = is_admin(self, listener);
     if (!admin) atomic_fetch_add(&to->row->given, 1);
-    if (!ks_channel_give(admin ? to->admin.give : to->data.give, fd, listener)) {
-        if (!admin) atomic_fetch_sub(&to->row->given, 1);
-        if (ks_log_due(&self->faults, ks_now_ns(), &times))
-            KS_LOG(KS_LOG_WARN, "a connection cannot be handed over; closed", KS_TEXT("error", strerror(errno)),
-                   KS_INT("times", times));
-    }
-    close(fd);
+    if (ks_channel_give(admin ? to->admin.give : to->data.give, fd, listener)) return true;
+    if (!admin) atomic_fetch_sub(&to->row->given, 1);
+    to->full_ns = ks_now_ns() + full_pause_ns;
+    if (ks_log_due(&self->faults, ks_now_ns(), &times))
+        KS_LOG(KS_LOG_WARN, "a connection cannot be handed over; it waits", KS_TEXT("error", strerror(errno)),
+               KS_INT("times", times));
+    return false;
+}
+
+/* Takes fd, which is kept where its taker has just gone, the channel is full, or memory is out: then no other one is accepted before
+ * it has gone. */
+static void give_take(fleet *self, int fd, uint32_t listener)
+{
+    member *to = choose(self, listener);
+    const bool given = to && give(self, to, fd, listener);
+    self->kept_fd = given ? -1 : fd;
+    self->kept_listener = listener;
+    if (given) close(fd);
 }
 
 static void accept_some(fleet *self, uint32_t listener)
 {
     for (int i = 0; i < ACCEPTS; i++) {
         uint64_t times;
-        if (!has_taker(self, listener)) return;
+        if (self->kept_fd >= 0 || !has_taker(self, listener)) return;
         const int fd = accept4(self->sockets->fds[listener], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            give(self, choose(self, listener), fd, listener);
+            give_take(self, fd, listener);
             continue;
         }
         if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -165,28 +181,29 @@ static void accept_some(fleet *self, uint32_t listener)
     }
 }
 
-/* Of a worker that has ended, or is stuck: what its channel still holds goes to others, or waits there until it goes on. */
+/* Of a worker that has ended, or is stuck: what its channel still holds goes to others, or waits there until one takes some. */
 static void give_again(fleet *self, member *one, bool admin)
 {
-    enum { MOST = 256 };
-    int fds[MOST], count = 0;
-    uint32_t listener[MOST];
     const int end = admin ? one->admin.take : one->data.take;
-    while (count < MOST && (fds[count] = ks_channel_take(end, &listener[count])) >= 0) count++;
-    if (!admin) atomic_fetch_sub(&one->row->given, (uint64_t)count);
-    /* It may have ended between taking one and counting it. */
-    if (!admin && !ks_worker_is_up(one->row)) atomic_store(&one->row->taken, atomic_load(&one->row->given));
-    for (int i = 0; i < count; i++) {
-        member *to = choose(self, listener[i]);
-        give(self, to ? to : one, fds[i], listener[i]);
+    while (self->kept_fd < 0) {
+        uint32_t listener;
+        member *to = admin ? choose_first(self) : choose_data(self);
+        if (!to || to == one) break;
+        const int fd = ks_channel_take(end, &listener);
+        if (fd < 0 && errno != ECONNABORTED) break;
+        if (!admin) atomic_fetch_sub(&one->row->given, 1); /* also one that descriptors were out for: it is gone */
+        if (fd >= 0) give_take(self, fd, listener);
     }
+    /* It may have ended between taking one and counting it. */
+    if (!admin && !ks_worker_is_up(one->row))
+        atomic_store(&one->row->taken, atomic_load(&one->row->given) - (uint64_t)ks_channel_holds(end));
 }
 
 /* Listeners without a taker are left alone: new connections wait in the backlog. true: some do. */
 static bool watch_listeners(fleet *self)
 {
     bool some = false;
-    const bool paused = ks_now_ns() < self->accepts_ns;
+    const bool paused = ks_now_ns() < self->accepts_ns || self->kept_fd >= 0;
     for (int i = 0; i < self->sockets->count; i++) {
         const bool wanted = !paused && has_taker(self, (uint32_t)i);
         struct epoll_event event = {.events = wanted ? EPOLLIN : 0, .data.u32 = (uint32_t)i};
@@ -213,28 +230,40 @@ static void pass_on(const fleet *self, int signal)
         if (self->member[i].process.pid > 0) kill(self->member[i].process.pid, signal);
 }
 
+/* Since they were asked to stop, as far as this process had its turns. */
+static int64_t asked_for_ns(fleet *self)
+{
+    return ks_turn_clock_look(&self->asked, ks_now_ns(), LONG_MS * KS_MS);
+}
+
+/* code: of the whole, where all do. */
+static void stop(fleet *self, int code)
+{
+    self->stopping = true;
+    self->code = code;
+    ks_turn_clock_start(&self->asked, ks_now_ns());
+    ks_notify("STOPPING=1");
+}
+
 /* Ends the whole, with this code. */
 static void end(fleet *self, int code)
 {
     if (self->stopping) return;
-    self->stopping = true;
-    self->code = code;
-    ks_notify("STOPPING=1");
+    stop(self, code);
     pass_on(self, SIGTERM);
 }
 
-static void start(fleet *self, member *one)
+/* One that hangs as it starts, or is stopped, hears no other signal. */
+static void kill_late(fleet *self)
 {
-    one->due_ns = 0;
-    atomic_store(&one->row->state, KS_STATE_STARTING); /* before it may say more */
-    if (!ks_process_start(&one->process)) {
-        KS_LOG(KS_LOG_ERROR, "cannot start a worker", KS_INT("worker", one->row->device),
-               KS_TEXT("error", strerror(errno)));
-        end(self, KS_EXIT_SYSTEM);
-        return;
-    }
-    atomic_store(&one->row->starts, (uint64_t)one->process.starts);
-    atomic_store(&one->row->pid, (int)one->process.pid);
+    if (!self->stopping || asked_for_ns(self) < self->leave_ns || count_running(self) == 0) return;
+    self->leave_ns = INT64_MAX;
+    if (self->code == KS_EXIT_OK) self->code = KS_EXIT_AGAIN;
+    for (int i = 0; i < self->count; i++)
+        if (self->member[i].process.pid > 0)
+            KS_LOG(KS_LOG_ERROR, "a worker does not stop; killed", KS_INT("worker", self->member[i].row->device),
+                   KS_INT("exit", self->code));
+    pass_on(self, SIGKILL);
 }
 
 static bool another_serves(const fleet *self, const member *one)
@@ -244,12 +273,34 @@ static bool another_serves(const fleet *self, const member *one)
     return false;
 }
 
+static int64_t next_start_ns(const member *one)
+{
+    const int64_t in_ns = ks_now_ns() + pause_ns, may_ns = ks_process_may_start_ns(&one->process);
+    return in_ns > may_ns ? in_ns : may_ns;
+}
+
+static void start(fleet *self, member *one)
+{
+    one->due_ns = 0;
+    atomic_store(&one->row->state, KS_STATE_STARTING); /* before it may say more */
+    atomic_store(&one->row->beat_ns, 0);
+    if (!ks_process_start(&one->process)) {
+        KS_LOG(KS_LOG_ERROR, "cannot start a worker", KS_INT("worker", one->row->device),
+               KS_TEXT("error", strerror(errno)));
+        one->due_ns = next_start_ns(one);
+        if (!another_serves(self, one)) end(self, KS_EXIT_SYSTEM);
+        return;
+    }
+    atomic_store(&one->row->starts, (uint64_t)one->process.starts);
+    atomic_store(&one->row->pid, (int)one->process.pid);
+}
+
 /* Of one that was not asked to: is it started again, when, or is it the end of the whole? */
 static void plan_start(fleet *self, member *one, bool served, int code)
 {
-    const int64_t now_ns = ks_now_ns(), may_ns = ks_process_may_start_ns(&one->process);
+    const int64_t now_ns = ks_now_ns();
     one->failures = served ? 0 : one->failures + 1;
-    if (!one->has_served && !ks_process_is_worth_a_retry(code)) {
+    if (!one->has_served && code != KS_EXIT_OK && !ks_process_is_worth_a_retry(code)) {
         end(self, code);
         return;
     }
@@ -260,7 +311,7 @@ static void plan_start(fleet *self, member *one, bool served, int code)
         end(self, KS_EXIT_INTERNAL);
         return;
     }
-    one->due_ns = now_ns + pause_ns > may_ns ? now_ns + pause_ns : may_ns;
+    one->due_ns = next_start_ns(one);
     const int needs = atomic_load(&one->row->needs);
     const bool waits = one->failures >= FAILURES_MAX || (one->has_served && needs != KS_RECOVERY_NONE);
     if (waits) one->due_ns = now_ns + KS_STARTS_WINDOW_S * KS_S;
@@ -275,7 +326,8 @@ static void ended(fleet *self, member *one, int status)
 {
     const int code = ks_process_code(status);
     ks_worker_row *row = one->row;
-    const bool served = atomic_exchange(&row->accepts, false);
+    const bool served = atomic_load(&row->beat_ns) > 0; /* also where it has drained meanwhile */
+    atomic_store(&row->accepts, false);
     one->process.pid = 0;
     one->has_served = one->has_served || served;
     atomic_store(&row->admits, false);
@@ -301,7 +353,7 @@ static void reap(fleet *self)
             if (self->member[i].process.pid == pid) ended(self, &self->member[i], status);
 }
 
-/* Connections do not wait for one that is stopped, or has lost its device, while another worker serves. */
+/* Connections do not wait for one that is stopped, is down, or has lost its device, while another worker serves. */
 static void look_at_stuck(fleet *self)
 {
     for (int i = 0; i < self->count; i++) {
@@ -311,8 +363,9 @@ static void look_at_stuck(fleet *self)
             KS_LOG(KS_LOG_WARN, "a worker is stuck; it gets no connections", KS_INT("worker", one->row->device),
                    KS_INT("pid", one->process.pid));
         one->is_stuck = stuck;
-        const bool out = stuck || atomic_load(&one->row->state) == KS_STATE_FAILED;
+        const bool out = stuck || one->process.pid == 0 || atomic_load(&one->row->state) == KS_STATE_FAILED;
         if (out && pending(one->row) > 0 && has_taker(self, self->data_listener)) give_again(self, one, false);
+        if (stuck || one->process.pid == 0) give_again(self, one, true);
     }
 }
 
@@ -325,15 +378,19 @@ static void start_due(fleet *self)
 
 /* --- systemd ------------------------------------------------------------------------------------------------------ */
 
+static bool all_have_served(const fleet *self)
+{
+    bool all = true;
+    for (int i = 0; i < self->count; i++) all = all && self->member[i].has_served;
+    return all;
+}
+
 static void tell_systemd(fleet *self)
 {
     const int64_t now_ns = ks_now_ns();
+    const bool all = all_have_served(self);
     int serving = 0;
-    bool all = true;
-    for (int i = 0; i < self->count; i++) {
-        serving += atomic_load(&self->member[i].row->accepts);
-        all = all && self->member[i].has_served;
-    }
+    for (int i = 0; i < self->count; i++) serving += atomic_load(&self->member[i].row->accepts);
     if (serving != self->serving && !self->stopping) {
         char text[80];
         self->serving = serving;
@@ -349,16 +406,25 @@ static void tell_systemd(fleet *self)
     ks_notify("WATCHDOG=1");
 }
 
+/* READY ends a reload, and would end a start too. */
 static void hang_up(const fleet *self)
 {
     char text[64];
+    const bool tells = all_have_served(self) && !self->stopping;
     snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%" PRId64, ks_now_ns() / 1000);
-    ks_notify(text);
+    if (tells) ks_notify(text);
     pass_on(self, SIGHUP);
-    ks_notify("READY=1");
+    if (tells) ks_notify("READY=1");
 }
 
 /* --- the loop ----------------------------------------------------------------------------------------------------- */
+
+/* Asked again: one that hears it ends at once. */
+static void hurry(fleet *self)
+{
+    const int64_t leave_ns = asked_for_ns(self) + second_ns;
+    if (leave_ns < self->leave_ns) self->leave_ns = leave_ns;
+}
 
 static void take_signals(fleet *self)
 {
@@ -367,8 +433,10 @@ static void take_signals(fleet *self)
         const int signal = (int)info.ssi_signo;
         if (signal == SIGHUP) hang_up(self);
         if (signal != SIGTERM && signal != SIGINT) continue;
-        if (!self->stopping) ks_notify("STOPPING=1");
-        self->stopping = true;
+        if (!self->stopping)
+            stop(self, KS_EXIT_OK);
+        else
+            hurry(self);
         pass_on(self, signal);
     }
     reap(self);
@@ -402,6 +470,8 @@ static int run(fleet *self)
         take_signals(self);
         start_due(self);
         look_at_stuck(self);
+        if (self->kept_fd >= 0) give_take(self, self->kept_fd, self->kept_listener);
+        kill_late(self);
         if (self->stopping && count_running(self) == 0) return self->code;
         const int count = epoll_wait(self->epoll, events, KS_LISTENERS_MAX + 1, wait_ms(self));
         for (int i = 0; i < count; i++)
@@ -416,7 +486,6 @@ static bool open_member(fleet *self, const ks_config *config, char **argv, int i
 {
     member *one = &self->member[index];
     const ks_place *place = &self->places[index];
-    one->data = one->admin = (ks_channel){-1, -1};
     one->row = &self->workers->row[index];
     one->row->device = place->device;
     one->row->sharing = place->sharing;
@@ -474,6 +543,7 @@ static bool open_all(fleet *self, const ks_config *config, char **argv)
 {
     self->workers = ks_workers_open(self->count, &self->table_fd);
     if (!self->workers) return false;
+    for (int i = 0; i < self->count; i++) self->member[i].data = self->member[i].admin = (ks_channel){-1, -1};
     for (int i = 0; i < self->count; i++)
         if (!open_member(self, config, argv, i)) return false;
     share_channels(self);
@@ -488,6 +558,7 @@ static void close_all(fleet *self)
         ks_channel_close(&one->admin);
         if (one->process.other[3].fd > 0) close(one->process.other[3].fd);
     }
+    if (self->kept_fd >= 0) close(self->kept_fd);
     if (self->workers) close(self->table_fd);
     ks_workers_close(&self->workers);
     if (self->epoll >= 0) close(self->epoll);
@@ -496,7 +567,13 @@ static void close_all(fleet *self)
 
 int ks_fleet_run(const ks_config *config, const ks_sockets *sockets, char **argv)
 {
-    fleet self = {.sockets = sockets, .table_fd = -1, .epoll = -1, .signal_fd = -1, .serving = -1};
+    fleet self = {.sockets = sockets,
+                  .table_fd = -1,
+                  .epoll = -1,
+                  .signal_fd = -1,
+                  .kept_fd = -1,
+                  .serving = -1,
+                  .leave_ns = ks_process_leaves_ns(config)};
     ks_error error = {0};
     const ks_status status = ks_places_find(config, self.places, &self.count, &error);
     if (status != KS_OK) {

@@ -131,6 +131,13 @@ bool ks_process_is_worth_a_retry(int code)
     }
 }
 
+/* Its own guard (watch.c) ends it before. */
+int64_t ks_process_leaves_ns(const ks_config *config)
+{
+    static const int64_t own_guard_ns = 5 * KS_S;
+    return config->drain_delay + config->shutdown_timeout + own_guard_ns;
+}
+
 /* Without it a daemon that is started again does not know what was lost, and serves all the same. */
 int ks_process_record(void)
 {
