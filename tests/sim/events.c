@@ -56,9 +56,9 @@ _Noreturn void sim_wrong(const char *what, int64_t a, int64_t b)
 {
     const int64_t now_ns = sim_world_now_ns();
     fflush(stdout);
-    fprintf(stderr,
+    fprintf(sim_report,
             "sim: seed %" PRIu64 ", at %" PRId64 ".%09" PRId64 ": %s (%" PRId64 ", %" PRId64 ")\n"
-            "sim: the same once more, with its events: sim --seed %" PRIu64 " --verbose\n",
-            sim.number, now_ns / SIM_S, now_ns % SIM_S, what, a, b, sim.number);
+            "sim: the same once more, with its events: %s --seed %" PRIu64 " --verbose\n",
+            sim.number, now_ns / SIM_S, now_ns % SIM_S, what, a, b, sim_name, sim.number);
     exit(1);
 }

@@ -9,7 +9,7 @@
 
 #include "sim/sim.h"
 
-enum { PLACES = 1 << 16 };
+enum { PLACES = 1 << 16, OWNERS = 256 };
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
@@ -24,7 +24,9 @@ void __wrap_free(void *memory);
 
 static struct {
     void *at[PLACES];
-    size_t live;
+    unsigned char owner[PLACES];
+    size_t live, owned[OWNERS];
+    int now; /* the owner of the next ones */
     int64_t failures;
     bool counts, fails;
 } table;
@@ -42,6 +44,8 @@ static void *add(void *memory)
     size_t i = place_of(memory);
     while (table.at[i]) i = (i + 1) & (PLACES - 1);
     table.at[i] = memory;
+    table.owner[i] = (unsigned char)table.now;
+    table.owned[table.now]++;
     table.live++;
     return memory;
 }
@@ -50,11 +54,13 @@ static void *add(void *memory)
 static void drop_at(size_t gap)
 {
     table.at[gap] = NULL;
+    table.owned[table.owner[gap]]--;
     table.live--;
     for (size_t i = (gap + 1) & (PLACES - 1); table.at[i]; i = (i + 1) & (PLACES - 1)) {
         const size_t home = place_of(table.at[i]);
         if (((i - home) & (PLACES - 1)) < ((i - gap) & (PLACES - 1))) continue;
         table.at[gap] = table.at[i];
+        table.owner[gap] = table.owner[i];
         table.at[i] = NULL;
         gap = i;
     }
@@ -134,7 +140,22 @@ void sim_memory_reap(void)
 {
     for (size_t i = 0; i < PLACES; i++) __real_free(table.at[i]);
     memset(table.at, 0, sizeof table.at);
+    memset(table.owned, 0, sizeof table.owned);
     table.live = 0;
+}
+
+void sim_memory_owner(int owner)
+{
+    table.now = owner;
+}
+
+void sim_memory_reap_of(int owner)
+{
+    for (size_t i = 0; i < PLACES && table.owned[owner] > 0; i++)
+        while (table.at[i] && table.owner[i] == owner) {
+            __real_free(table.at[i]);
+            drop_at(i);
+        }
 }
 
 void *sim_take(size_t bytes)

@@ -1,5 +1,5 @@
 /* The simulator: a shard of the daemon, its real code from shard.c down, in one thread against sockets, a clock, a device and an allocator
- * that are drawn from one seed. What the parts share.
+ * that are drawn from one seed. What the parts share, also with the supervisor's simulator (supervisor/host.h).
  *
  * How       wraps.c stands in for the system's calls (-Wl,--wrap: the product's code is as it is shipped). The shard's thread is a call:
  *           pthread_create runs it, and the world goes on while it waits for events (world.c).
@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum { SIM_US = 1000, SIM_MS = 1000000 };
 static const int64_t SIM_S = 1000000000, SIM_NEVER = INT64_MAX;
@@ -37,6 +38,9 @@ typedef struct sim_seed {
 extern sim_seed sim;
 extern bool sim_verbose;
 
+/* --- program.c: the main of a simulator, which has these --- */
+extern const char sim_name[];
+void sim_once(void); /* of the process, before the first seed */
 /* One seed from its start to its end. What does not hold ends the process with the seed's number. Returns a hash of all its events. */
 uint64_t sim_run(uint64_t seed);
 
@@ -49,6 +53,7 @@ bool sim_one_in(int n); /* n 0: never */
 int64_t sim_skewed(int64_t least, int64_t most);
 
 /* --- events.c: the log of a seed and its hash --- */
+extern FILE *sim_report; /* stderr; a simulator may silence that of the product */
 void sim_events_begin(void);
 void sim_event(const char *what, int64_t a, int64_t b);
 void sim_event_text(const char *what, const char *text, size_t n); /* printed with escapes */
@@ -66,6 +71,8 @@ void sim_memory_fails(bool on);    /* allocations of the product may fail from n
 int64_t sim_memory_failures(void); /* so far in this seed */
 size_t sim_memory_live(void);      /* allocations not freed since sim_memory_begin */
 void sim_memory_reap(void);        /* frees them: of a device that is lost, whose memory stays by design */
-void *sim_take(size_t bytes);      /* the simulator's own: never fails, not counted */
+void sim_memory_owner(int owner);  /* whose allocations the next ones are; 0 at first */
+void sim_memory_reap_of(int owner);
+void *sim_take(size_t bytes); /* the simulator's own: never fails, not counted */
 void sim_give(void *memory);
 #endif
