@@ -86,7 +86,7 @@ static int64_t asked_for_ns(supervisor *self)
     return ks_turn_clock_look(&self->asked, ks_now_ns(), look_ns);
 }
 
-/* Asked again, one that hears it ends at once. */
+/* Asked again, one that takes it ends at once. */
 static void ask_to_stop(supervisor *self)
 {
     const int64_t leave_ns = self->asked_to_stop ? asked_for_ns(self) + second_ns : INT64_MAX;
@@ -110,7 +110,7 @@ static void pass_signal(supervisor *self, int64_t timeout_ns)
     if (signal > 0 && signal != SIGCHLD && self->process.pid > 0) kill(self->process.pid, signal);
 }
 
-/* One that hangs as it starts, or is stopped, hears no other signal. */
+/* One that hangs as it starts, or is stopped, takes no other signal. */
 static void kill_late(supervisor *self)
 {
     if (!self->asked_to_stop || asked_for_ns(self) < self->leave_ns) return;

@@ -253,7 +253,7 @@ static void end(fleet *self, int code)
     pass_on(self, SIGTERM);
 }
 
-/* One that hangs as it starts, or is stopped, hears no other signal. */
+/* One that hangs as it starts, or is stopped, takes no other signal. */
 static void kill_late(fleet *self)
 {
     if (!self->stopping || asked_for_ns(self) < self->leave_ns || count_running(self) == 0) return;
@@ -419,7 +419,7 @@ static void hang_up(const fleet *self)
 
 /* --- the loop ----------------------------------------------------------------------------------------------------- */
 
-/* Asked again: one that hears it ends at once. */
+/* Asked again: one that takes it ends at once. */
 static void hurry(fleet *self)
 {
     const int64_t leave_ns = asked_for_ns(self) + second_ns;

@@ -54,7 +54,7 @@ int64_t ks_process_may_start_ns(const ks_process *process);
 /* The exit code; 128 + N for a signal, as shells say it. */
 int ks_process_code(int status);
 bool ks_process_is_worth_a_retry(int code);
-/* How long one may take that is asked to stop; longer, it hears no signal, and is killed. */
+/* How long one may take that is asked to stop; longer, it takes no signal, and is killed. */
 int64_t ks_process_leaves_ns(const ks_config *config);
 /* Memory that keeps the names of tensors from one daemon to the next; -1: there is none. */
 int ks_process_record(void);

@@ -30,7 +30,7 @@ typedef struct row {
 static struct {
     link_t link[HOST_LINKS];
     row_t row[HOST_WORKERS];
-    uint32_t owed[HOST_PROCESSES]; /* signals that the supervisor has heard, and this one not */
+    uint32_t owed[HOST_PROCESSES]; /* signals that the supervisor has taken, and this one not */
     int64_t asked_ns[SIGNALS];
     int64_t read_ns, stop_ns; /* the clock, as the supervisor has it; when it began to stop */
     int64_t channel_ns[2 * HOST_WORKERS], backlog_ns[HOST_LISTENERS];
@@ -279,7 +279,7 @@ void rules_heard(int signal)
     const bool stops = signal == SIGTERM || signal == SIGINT;
     rules.asked_ns[signal] = 0;
     if (signal == SIGCHLD) return;
-    sim_event("hears", signal, 0);
+    sim_event("takes signal", signal, 0);
     if (stops && !rules.stopping) {
         rules.stopping = true;
         rules.code = 0;
@@ -431,7 +431,7 @@ void rules_looked(void)
 {
     if (rules.descriptors < 0) return; /* it opens */
     for (int i = 1; i < SIGNALS; i++)
-        sim_check(!rules.asked_ns[i] || !is_late(rules.asked_ns[i], LOOK_NS), "a signal is not heard", i,
+        sim_check(!rules.asked_ns[i] || !is_late(rules.asked_ns[i], LOOK_NS), "a signal is not taken", i,
                   rules.asked_ns[i]);
     if (rules.stopping) {
         const int64_t most_ns = host.drain_delay_ns + host.shutdown_timeout_ns + LEAVES_NS;
