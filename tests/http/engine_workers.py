@@ -319,7 +319,12 @@ def passed_sockets():
         check(daemon.admin("/v2/plans?device=1").status == 200, "handed over by passed sockets")
         for connection in held:
             connection.close()
-        check(daemon.stop() == 0, "SIGTERM, passed sockets")
+        stop(daemon.pid_of(0))  # it takes no signal but the one that ends it
+        for _ in range(2):
+            daemon.process.send_signal(signal.SIGTERM)
+            check(comes_to(lambda: daemon.said().count("msg=draining worker=1"), 1) == 1, "the other one drains")
+        check(daemon.wait(30) == 75, "two SIGTERM, a worker that is stopped", daemon.process.returncode)
+        check(daemon.says(r"a worker does not stop; killed.* worker=0 exit=75"), "the log", daemon.said())
 
 
 def dies_at_start():
