@@ -117,7 +117,7 @@ typedef struct ks_plan {
     int batch_max;              /* set by prepare: 1 .. KS_BATCH_MAX */
     uint64_t rows_like; /* set by prepare: two plans that differ in the length of a free dimension alone, and agree
                                  * in this, give a row the same bits */
-    int join_rows; /* set by the engine: a family's plan. The spec's INPUT0 has so many rows, each job some of them (ks_batch.rows),
+    int join_rows; /* set by the engine: a family's plan. The spec's INPUT0, and all other inputs that are not fixed, have so many rows, each job some of them (ks_batch.rows),
                     * and the rows of a launch are one product. prepare sets 0 where the device cannot: then it is a plan of the
                     * spec as it stands. A row's bits follow from the row, whatever else is in the launch. 0: none */
     ks_program *program; /* set by the engine, in front of prepare: the steps of a chain; NULL: the work of one op */
@@ -352,7 +352,8 @@ int ks_batch_bucket(const ks_batch *batch);
 /* Bytes of a side of a job with so many rows; of a plan that is no family's, rows do not matter. */
 size_t ks_plan_job_in(const ks_plan *plan, int rows);
 size_t ks_plan_job_out(const ks_plan *plan, int rows);
-/* Of a family's plan: where an output of a job with so many rows begins in its side, and the spec with so many rows. */
+/* Of a family's plan: where an input or an output of a job with so many rows begins in its side, and the spec with so many rows. */
+size_t ks_plan_job_in_at(const ks_plan *plan, int input, int rows);
 size_t ks_plan_job_out_at(const ks_plan *plan, int output, int rows);
 void ks_plan_spec_of(const ks_plan *plan, int rows, ks_spec *out);
 void ks_plan_copy(ks_plan *to, const ks_plan *from); /* one of the cache, whose memory ends with its spec's outputs */

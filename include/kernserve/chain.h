@@ -84,7 +84,7 @@ ks_resolve_fn ks_chain_resolve;
 ks_status ks_chain_refuse(const ks_spec *spec, const ks_bad_value *bad, ks_error *error);
 /* Whether some node has inputs whose values decide. */
 bool ks_chain_decides(const ks_chain *chain);
-/* ks_op.joins of a chain whose rows are apart: it has one input, of which the batch alone is free, and so many rows as max_batch at most. */
+/* ks_op.joins of a chain whose rows are apart: of its inputs the batch alone is free, and it has so many rows as max_batch at most. */
 bool ks_chain_joins(const ks_spec *spec);
 /* ks_op.read_bytes of each chain: its inputs, and its constants. */
 size_t ks_chain_read_bytes(const ks_spec *spec);

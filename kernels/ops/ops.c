@@ -32,14 +32,27 @@ int ks_batch_bucket(const ks_batch *batch)
     return ks_bucket(batch->plan->join_rows ? batch->rows_sum : batch->count);
 }
 
-size_t ks_plan_job_in(const ks_plan *plan, int rows)
-{
-    return plan->join_rows ? plan->in_bytes / (size_t)plan->join_rows * (size_t)rows : plan->in_bytes;
-}
-
 static size_t rows_bytes(const ks_tensor *tensor, int rows)
 {
     return tensor->size_bytes / (size_t)tensor->dims[0] * (size_t)rows;
+}
+
+size_t ks_plan_job_in_at(const ks_plan *plan, int input, int rows)
+{
+    const ks_spec *spec = &plan->spec;
+    size_t at = 0;
+    for (int i = ks_next_input(spec, -1); i >= 0 && i < input; i = ks_next_input(spec, i))
+        if (!spec->in[i].fixed) at = ks_align(at + rows_bytes(&spec->in[i], rows));
+    return at;
+}
+
+size_t ks_plan_job_in(const ks_plan *plan, int rows)
+{
+    int last = 0;
+    if (!plan->join_rows) return plan->in_bytes;
+    for (int i = ks_next_input(&plan->spec, 0); i >= 0; i = ks_next_input(&plan->spec, i))
+        if (!plan->spec.in[i].fixed) last = i;
+    return ks_plan_job_in_at(plan, last, rows) + rows_bytes(&plan->spec.in[last], rows);
 }
 
 size_t ks_plan_job_out_at(const ks_plan *plan, int output, int rows)
@@ -65,8 +78,12 @@ void ks_plan_copy(ks_plan *to, const ks_plan *from)
 void ks_plan_spec_of(const ks_plan *plan, int rows, ks_spec *out)
 {
     ks_spec_copy(out, &plan->spec);
-    out->in[0].size_bytes = rows_bytes(&plan->spec.in[0], rows);
-    out->in[0].dims[0] = rows;
+    for (int i = ks_next_input(out, -1); i >= 0; i = ks_next_input(out, i)) {
+        if (out->in[i].fixed) continue;
+        out->in[i].size_bytes = rows_bytes(&plan->spec.in[i], rows);
+        out->in[i].dims[0] = rows;
+        out->in[i].offset = ks_plan_job_in_at(plan, i, rows);
+    }
     for (int i = 0; i < out->outputs; i++) {
         out->out[i].size_bytes = rows_bytes(&plan->spec.out[i], rows);
         out->out[i].dims[0] = rows;

@@ -4,12 +4,14 @@
 /* Of a side, where there are no slot classes. */
 enum { SIDE_BYTES = 1 << 20 };
 
+/* Of an op's all inputs but the rows; a chain's, whose other operands are its constants, are all rows. */
 static bool others_are_fixed(const ks_spec *spec)
 {
-    int others = spec->op->chain != NULL;
+    int fixed = 0, others = 0;
     for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i), others++)
-        if (!spec->in[i].fixed) return false;
-    return others > 0 && ks_has_input(spec, 0) && !spec->in[0].fixed;
+        fixed += spec->in[i].fixed != NULL;
+    if (!ks_has_input(spec, 0) || spec->in[0].fixed) return false;
+    return spec->op->chain ? fixed == 0 : others > 0 && fixed == others;
 }
 
 /* As many rows as slots hold of each side: so do lanes, which are made for the largest slots. */
@@ -17,14 +19,19 @@ static int64_t most_rows(const ks_engine_options *options, const ks_spec *spec)
 {
     const int64_t rows = spec->in[0].dims[0];
     const size_t side = options->classes > 0 ? options->size_class[options->classes - 1].side_bytes : SIDE_BYTES;
-    const size_t in_row = spec->in[0].size_bytes / (size_t)rows;
-    size_t out_row = 0;
+    size_t in_row = 0, out_row = 0, in_gaps = 0;
     int64_t most = options->join_rows < KS_JOIN_ROWS_MAX ? options->join_rows : KS_JOIN_ROWS_MAX;
     if (spec->op->chain && most > spec->op->chain->max_batch) most = spec->op->chain->max_batch;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+        if (spec->in[i].fixed) continue;
+        in_row += spec->in[i].size_bytes / (size_t)rows;
+        in_gaps += i > 0 ? KS_ALIGNMENT : 0;
+    }
     for (int i = 0; i < spec->outputs; i++) out_row += spec->out[i].size_bytes / (size_t)rows;
     if (in_row == 0 || out_row == 0) return 0;
-    const size_t gaps = (size_t)(spec->outputs - 1) * KS_ALIGNMENT;
-    while (most > 1 && (in_row > side / (size_t)most || out_row > (side - gaps) / (size_t)most)) most /= 2;
+    const size_t out_gaps = (size_t)(spec->outputs - 1) * KS_ALIGNMENT;
+    while (most > 1 && (in_row > (side - in_gaps) / (size_t)most || out_row > (side - out_gaps) / (size_t)most))
+        most /= 2;
     return most;
 }
 
@@ -45,7 +52,8 @@ bool ks_join_family(const ks_engine_options *options, const ks_spec *spec, ks_sp
     if (most < 2 || rows > most || (spec->op->chain && rows > options->chain_rows)) return false;
     ks_spec_copy(family, spec);
     family->flops = spec->flops / (double)rows * (double)most;
-    set_rows(&family->in[0], most);
+    for (int i = ks_next_input(family, -1); i >= 0; i = ks_next_input(family, i))
+        if (!family->in[i].fixed) set_rows(&family->in[i], most);
     for (int i = 0; i < family->outputs; i++) set_rows(&family->out[i], most);
     ks_spec_layout(family);
     return true;

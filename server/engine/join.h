@@ -2,8 +2,8 @@
  *
  * A family is a spec whose INPUT0 has as many rows as one launch may have. Jobs belong to it when they agree in operation,
  * parameters, datatypes and all other dimensions, and when every other input is a resident tensor of the same content: then
- * their addresses agree, and with them their specs. A chain's other operands are its constants: its jobs join by its one input, and as
- * many rows as max_batch. One job alone is served by the family's plan as well, so its bits do not
+ * their addresses agree, and with them their specs. A chain's other operands are its constants: its jobs join by all of its inputs, which have
+ * equally many rows, and as many as max_batch. One job alone is served by the family's plan as well, so its bits do not
  * depend on what else is in the launch.
  * Threads  the shard's own. */
 #ifndef KS_JOIN_H

@@ -106,6 +106,55 @@ def models(daemon, draw):
     return rows, alone
 
 
+PAIR = (24, 40)
+
+
+def load_pair(daemon, draw):
+    """A layer of the first input, each element times the second one's, another layer."""
+    def data(name, *shape):
+        return {"name": name, "datatype": "FP32", "shape": list(shape), "data": [round(draw.uniform(-1, 1), 4) for _ in range(shape[0] * (shape[1] if len(shape) > 1 else 1))]}
+
+    document = {"format": 1, "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, PAIR[0]]}, {"name": "gate", "datatype": "FP32", "shape": [-1, PAIR[1]]}],
+                "initializers": [data("w", *PAIR), data("b", PAIR[1]), data("v", PAIR[1], 5)],
+                "nodes": [{"name": "hidden", "op": "matmul", "inputs": ["x", "w", "b"], "outputs": ["h"], "parameters": {"activation": "gelu"}},
+                          {"name": "gated", "op": "map", "inputs": ["h", "gate"], "outputs": ["g"], "parameters": {"op": "mul"}},
+                          {"name": "logits", "op": "matmul", "inputs": ["g", "v"], "outputs": ["l"]}], "outputs": [{"name": "l"}]}
+    answer = ask(daemon, request("PUT", "/v2/models/pair", (), json.dumps(document).encode()))
+    check(answer[0] == 201, "the model of two inputs", answer)
+
+
+def gate(rows, fixed=""):
+    """Inputs one behind the other; or the second one a resident tensor."""
+    shapes = "&".join("shape=%d,%d" % (len(rows), wide) for wide in PAIR[:1 if fixed else 2])
+    body = b"".join(row[0] for row in rows) + (b"" if fixed else b"".join(row[1] for row in rows))
+    return request("POST", "/v2/models/pair/infer?" + shapes + fixed, (), body)
+
+
+def pairs(daemon, draw):
+    """Rows of two inputs, of jobs of several rows each; and a job whose second input stays goes alone."""
+    load_pair(daemon, draw)
+    rows = [tuple(struct.pack("<%df" % wide, *(draw.uniform(-1, 1) for _ in range(wide))) for wide in PAIR) for _ in range(20)]
+    alone = [ask(daemon, gate([row])) for row in rows]
+    check(all(answer[0] == 200 and timing(answer) == "1/1" for answer in alone), "alone", alone[0])
+    alone = [answer[2] for answer in alone]
+    chosen = [[draw.randrange(len(rows)) for _ in range(size)] for size in (3, 1, 4, 2, 1, 4)]
+    clients = [daemon.dial(timeout=60) for _ in chosen]
+    with daemon.held():
+        for i, (client, which) in enumerate(zip(clients, chosen)):
+            client.sendall(gate([rows[r] for r in which]))
+            check(comes_to(daemon.queued, i + 1) == i + 1, "in the queue")
+    for client, which in zip(clients, chosen):
+        answer = read_answer(client)
+        check(answer[0] == 200 and answer[2] == b"".join(alone[r] for r in which), "joined rows of two inputs differ", len(which))
+        check(timing(answer) == "%d/%d" % (len(chosen), sum(map(len, chosen))), "the launch of two inputs", answer[1])
+        client.close()
+    target = "/v2/tensors/gate?shape=1,%d&datatype=FP32" % PAIR[1]
+    check(ask(daemon, request("PUT", target, (), rows[0][1]))[0] == 201, "the second input stays")
+    answer = ask(daemon, gate(rows[:1], "&INPUT1=@gate"))
+    check(answer[0] == 200 and answer[2] == alone[0] and timing(answer) is None, "a resident second input", answer[:2])
+    return rows, alone
+
+
 def ask(daemon, message):
     with daemon.dial(timeout=60) as client:
         client.sendall(message)
@@ -151,6 +200,7 @@ def main():
         put(daemon, "S", [draw.uniform(-1, 1) for _ in range(K * 500)], "500,%d" % K)
         searches(daemon, rows, chosen)
         words, classes = models(daemon, random.Random(8))
+        gated, gates = pairs(daemon, random.Random(9))
     with cpu_daemon("--threads", "1", "--join-rows", "1") as daemon:
         put(daemon, "W", [1.0] * (K * N), "%d,%d" % (K, N))
         answer = ask(daemon, product(rows[:1]))
@@ -159,6 +209,10 @@ def main():
         for size in (1, 4):
             answer = ask(daemon, classify(words[:size]))
             check(answer[0] == 200 and timing(answer) is None and answer[2] == b"".join(classes[:size]), "a model that is not joined", size)
+        load_pair(daemon, random.Random(9))
+        for size in (1, 4):
+            answer = ask(daemon, gate(gated[:size]))
+            check(answer[0] == 200 and timing(answer) is None and answer[2] == b"".join(gates[:size]), "a model of two inputs that is not joined", size)
 
 
 main()

@@ -112,7 +112,9 @@ static void set_way(ks_step *step, const step_way *way)
 
 static size_t side_bytes(const ks_spec *spec)
 {
-    size_t bytes = ks_align(spec->in[0].size_bytes + KS_PAD);
+    size_t bytes = 0;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
+        bytes += ks_align(spec->in[i].size_bytes + KS_PAD);
     for (int i = 0; i < spec->outputs; i++) bytes += ks_align(spec->out[i].size_bytes + KS_PAD);
     return bytes;
 }
@@ -180,36 +182,53 @@ static unsigned char *job_out(const ks_batch *batch, int job, int output)
                                     : slot->out + ks_plan_job_out_at(batch->plan, output, batch->rows[job]);
 }
 
-static bool walk(const ks_batch *batch, rows_run *run, unsigned char *arena, const void *in, void *const *out)
+static unsigned char *job_in(const ks_batch *batch, int job, int input)
 {
-    run->tensors = (ks_cpu_chain_tensors){.in = &in, .out = out, .arena = arena};
+    return batch->slots[job]->in + ks_plan_job_in_at(batch->plan, input, batch->rows[job]);
+}
+
+static bool walk(const ks_batch *batch, rows_run *run, unsigned char *arena, const void *const *in, void *const *out)
+{
+    run->tensors = (ks_cpu_chain_tensors){.in = in, .out = out, .arena = arena};
     return ks_cpu_chain_walk(batch->plan->program, run_rows, run, batch->step_ns);
 }
 
 /* Where it lies. */
 static bool run_one(const ks_batch *batch, int job, const ks_cpu_chain_memory *own, ks_bad_value *bad)
 {
+    const ks_spec *spec = &batch->plan->spec;
+    const void *in[KS_INPUTS_MAX];
     void *out[KS_JOIN_OUTPUTS] = {NULL};
     rows_run run = {.rows = batch->rows[job],
                     .family_rows = batch->plan->join_rows,
-                    .scratch = (unsigned char *)own->scratch + side_bytes(&batch->plan->spec),
+                    .scratch = (unsigned char *)own->scratch + side_bytes(spec),
                     .bad = bad};
-    for (int i = 0; i < batch->plan->spec.outputs; i++) out[i] = job_out(batch, job, i);
-    return walk(batch, &run, own->arena, batch->slots[job]->in, out);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) in[i] = job_in(batch, job, i);
+    for (int i = 0; i < spec->outputs; i++) out[i] = job_out(batch, job, i);
+    return walk(batch, &run, own->arena, in, out);
 }
 
-/* Rows of all jobs together, or each job's apart again; at has the first row's place. */
-static void copy_rows(const ks_batch *batch, int output, unsigned char *at)
+static size_t job_bytes(const ks_batch *batch, int job, const ks_tensor *tensor)
 {
-    const ks_spec *spec = &batch->plan->spec;
-    const ks_tensor *tensor = output < 0 ? &spec->in[0] : &spec->out[output];
-    const size_t row_bytes = tensor->size_bytes / (size_t)batch->plan->join_rows;
+    return tensor->size_bytes / (size_t)batch->plan->join_rows * (size_t)batch->rows[job];
+}
+
+/* Rows of all jobs together, at the first one's place. */
+static void copy_in(const ks_batch *batch, int input, unsigned char *at)
+{
     for (int i = 0; i < batch->count; i++) {
-        const size_t bytes = row_bytes * (size_t)batch->rows[i];
-        if (output < 0)
-            memcpy(at, batch->slots[i]->in, bytes);
-        else
-            memcpy(job_out(batch, i, output), at, bytes);
+        const size_t bytes = job_bytes(batch, i, &batch->plan->spec.in[input]);
+        memcpy(at, job_in(batch, i, input), bytes);
+        at += bytes;
+    }
+}
+
+/* Each job's apart again. */
+static void copy_out(const ks_batch *batch, int output, const unsigned char *at)
+{
+    for (int i = 0; i < batch->count; i++) {
+        const size_t bytes = job_bytes(batch, i, &batch->plan->spec.out[output]);
+        memcpy(job_out(batch, i, output), at, bytes);
         at += bytes;
     }
 }
@@ -217,17 +236,22 @@ static void copy_rows(const ks_batch *batch, int output, unsigned char *at)
 static bool run_all(const ks_batch *batch, const ks_cpu_chain_memory *own)
 {
     const ks_spec *spec = &batch->plan->spec;
-    unsigned char *in = own->scratch, *at = in + ks_align(spec->in[0].size_bytes + KS_PAD);
+    unsigned char *at = own->scratch;
+    const void *in[KS_INPUTS_MAX];
     void *out[KS_JOIN_OUTPUTS] = {NULL};
     ks_bad_value ignored;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+        in[i] = at;
+        copy_in(batch, i, at);
+        at += ks_align(spec->in[i].size_bytes + KS_PAD);
+    }
     for (int i = 0; i < spec->outputs; i++) {
         out[i] = at;
         at += ks_align(spec->out[i].size_bytes + KS_PAD);
     }
     rows_run run = {.rows = batch->rows_sum, .family_rows = batch->plan->join_rows, .scratch = at, .bad = &ignored};
-    copy_rows(batch, -1, in);
     if (!walk(batch, &run, own->arena, in, out)) return false;
-    for (int i = 0; i < spec->outputs; i++) copy_rows(batch, i, out[i]);
+    for (int i = 0; i < spec->outputs; i++) copy_out(batch, i, out[i]);
     return true;
 }
 

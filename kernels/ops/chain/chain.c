@@ -246,9 +246,11 @@ ks_status ks_chain_resolve(ks_spec *spec, ks_error *error)
 bool ks_chain_joins(const ks_spec *spec)
 {
     const ks_chain *chain = spec->op->chain;
-    const ks_chain_tensor *in = &chain->in[0];
-    bool joins = chain->op.inputs_count == 1 && chain->max_batch > 1 && chain->batched[0];
-    for (int axis = 1; axis < in->rank; axis++) joins = joins && in->dims[axis] > 0;
+    bool joins = chain->max_batch > 1;
+    for (int i = 0; i < chain->op.inputs_count; i++) {
+        joins = joins && chain->batched[i];
+        for (int axis = 1; axis < chain->in[i].rank; axis++) joins = joins && chain->in[i].dims[axis] > 0;
+    }
     return joins;
 }
 

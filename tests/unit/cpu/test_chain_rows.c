@@ -11,13 +11,14 @@
 
 #include "kernserve/backends.h"
 #include "kernserve/chain.h"
+#include "ops/map.h"
 
 enum { FAMILY_ROWS = 32, JOB_ROWS = 4, JOBS = 24, TURNS = 60, WORDS = 50, TAKEN = 3, WIDE = 16 };
 enum { ROW = TAKEN * WIDE, HIDDEN = 70, CLASSES = 3 };
 
-/* Values: the input, constants, and what nodes make. */
-enum { IDS, TABLE, W0, B0, G, W1, FOUND, X, SUM, NORMED, LOGITS, FAR, OUT, CONSTANTS = W1 - IDS, MADE = OUT - W1 };
-enum { NODES = 6 };
+/* Values: the inputs, constants, and what nodes make. */
+enum { IDS, SHIFT, TABLE, W0, B0, G, W1, FOUND, X, SUM, MOVED, NORMED, LOGITS, FAR, OUT };
+enum { INPUTS = TABLE, CONSTANTS = FOUND - TABLE, MADE = OUT - FOUND, NODES = 7, MOVES = 3, NORMS };
 
 typedef struct bed {
     ks_device *device;
@@ -65,7 +66,7 @@ static void set_node(bed *b, int index, const char *op, int first, int second, i
     if (node->op) ks_params_init(node->op, node->params, node->lists);
 }
 
-/* Three words of each row are looked up, and what they are together is classified. */
+/* Three words of each row are looked up, and what they are together is classified, moved by the row's own shift. */
 static void make_chain(bed *b)
 {
     ks_chain *chain = &b->chain;
@@ -79,11 +80,16 @@ static void make_chain(bed *b)
     b->nodes[1].rank = 2;
     b->nodes[1].dims[1] = ROW;
     set_node(b, 2, "matmul", X, W0, B0, SUM);
-    set_node(b, 3, "norm", SUM, G, -1, NORMED);
+    set_node(b, 3, "norm", MOVED, G, -1, NORMED);
     set_node(b, 4, "matmul", NORMED, W1, -1, LOGITS);
     set_node(b, 5, "softmax", LOGITS, -1, -1, FAR);
+    set_node(b, 6, "map", SUM, SHIFT, -1, MOVED);
+    const ks_chain_node moved = b->nodes[6];
+    memmove(&b->nodes[4], &b->nodes[3], 3 * sizeof *b->nodes);
+    b->nodes[MOVES] = moved;
+    b->nodes[MOVES].params[KS_MAP_OP].i = KS_MAP_ADD;
     *chain = (ks_chain){.op = {.name = "words",
-                               .inputs_count = 1,
+                               .inputs_count = INPUTS,
                                .resolve = ks_chain_resolve,
                                .joins = ks_chain_joins,
                                .refuse = ks_chain_refuse,
@@ -92,7 +98,8 @@ static void make_chain(bed *b)
                         .constants = CONSTANTS,
                         .nodes = NODES,
                         .made = MADE,
-                        .in = {{.name = "ids", .dtype = KS_INT64, .rank = 2, .dims = {KS_DIM_WORD, TAKEN}}},
+                        .in = {{.name = "ids", .dtype = KS_INT64, .rank = 2, .dims = {KS_DIM_WORD, TAKEN}},
+                               {.name = "shift", .dtype = KS_FP32, .rank = 2, .dims = {KS_DIM_WORD, HIDDEN}}},
                         .out = {{.name = "far", .rank = -1}, {.name = "sum", .rank = -1}},
                         .outputs = 2,
                         .output = {FAR, SUM},
@@ -101,7 +108,8 @@ static void make_chain(bed *b)
                         .constant = b->constant,
                         .node = b->nodes};
     chain->op.inputs[0] = (ks_input){.name = "ids", .role = "ids", .dtypes = KS_DTYPE_BIT(KS_INT64)};
-    chain->batched[IDS] = true;
+    chain->op.inputs[1] = (ks_input){.name = "shift", .role = "shift", .dtypes = KS_DTYPE_BIT(KS_FP32)};
+    chain->batched[IDS] = chain->batched[SHIFT] = true;
     for (int value = FOUND; value < OUT; value++) chain->batched[value] = true;
 }
 
@@ -112,6 +120,7 @@ static void make_plan(bed *b, int rows, bool joined, ks_plan *plan)
     memset(plan, 0, sizeof *plan);
     ks_spec_init(spec, &b->chain.op);
     spec->in[0] = (ks_tensor){.dtype = KS_INT64, .rank = 2, .dims = {rows, TAKEN}};
+    spec->in[1] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {rows, HIDDEN}};
     if (ks_chain_resolve(spec, &error) != KS_OK) fail_msg("%s", error.text);
     ks_spec_layout(spec);
     plan->in_bytes = ks_spec_in_bytes(spec);
@@ -178,6 +187,7 @@ static void add_rows(bed *b, int job, int rows)
 {
     int64_t *ids = (int64_t *)(void *)b->slots[job].in;
     for (int i = 0; i < rows * TAKEN; i++) ids[i] = draw(WORDS);
+    fill((float *)(void *)(b->slots[job].in + ks_plan_job_in_at(&b->family, 1, rows)), (size_t)(rows * HIDDEN));
     memset(b->slots[job].out, 0xA5, 4096);
     b->batch.rows[job] = rows;
     b->batch.rows_sum += rows;
@@ -291,14 +301,14 @@ static void chains_without_products_of_rows_are_not_joined(void **state)
     (void)state;
     bed *b = open_bed();
     is_joined(b, true);
-    const ks_chain_node norm = b->nodes[3];
-    set_node(b, 3, "reshape", SUM, -1, -1,
+    const ks_chain_node norm = b->nodes[NORMS];
+    set_node(b, NORMS, "reshape", MOVED, -1, -1,
              NORMED); /* a product of matrices: oneDNN's bits of a row follow from the others */
-    b->nodes[3].rank = 3;
-    b->nodes[3].dims[1] = 1;
-    b->nodes[3].dims[2] = HIDDEN;
+    b->nodes[NORMS].rank = 3;
+    b->nodes[NORMS].dims[1] = 1;
+    b->nodes[NORMS].dims[2] = HIDDEN;
     is_joined(b, false);
-    b->nodes[3] = norm;
+    b->nodes[NORMS] = norm;
     is_joined(b, true);
     b->chain.nodes = 2; /* nothing is read but rows */
     b->chain.output[0] = FOUND;
