@@ -117,7 +117,11 @@ void __wrap_free(void *memory)
 
 void sim_memory_begin(void)
 {
-    memset(&table, 0, sizeof table);
+    if (table.live > 0) memset(table.at, 0, sizeof table.at); /* else all places are empty already */
+    memset(table.owned, 0, sizeof table.owned);
+    table.live = 0;
+    table.failures = table.now = 0;
+    table.fails = false;
     table.counts = true;
 }
 

@@ -30,6 +30,7 @@ static struct {
     happening link[HOST_LINKS], order[ORDERS];
     int64_t gone_ns[HOST_LINKS];
     int64_t end_ns, last_ns; /* the last stop; and once more */
+    int64_t next_ns;         /* of all these the first */
 } clients;
 
 /* Of a whole machine, often in bursts. */
@@ -68,7 +69,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-int64_t host_clients_next_ns(void)
+static int64_t find_next_ns(void)
 {
     int64_t next_ns = least(clients.end_ns, clients.last_ns);
     for (int i = 0; i < host.links; i++) next_ns = least(next_ns, least(clients.link[i].at_ns, clients.gone_ns[i]));
@@ -113,8 +114,14 @@ static bool is_due(int64_t *at_ns)
     return true;
 }
 
+int64_t host_clients_next_ns(void)
+{
+    return clients.next_ns;
+}
+
 void host_clients_turn(void)
 {
+    if (host_now_ns() < clients.next_ns) return;
     for (int i = 0; i < host.links; i++) {
         if (is_due(&clients.link[i].at_ns)) (void)host_arrive(clients.link[i].what, i);
         if (is_due(&clients.gone_ns[i])) host_link_gone(i);
@@ -123,4 +130,5 @@ void host_clients_turn(void)
         if (is_due(&clients.order[i].at_ns)) happen(&clients.order[i]);
     if (is_due(&clients.end_ns)) ask(sim_one_in(2) ? SIGTERM : SIGINT);
     if (is_due(&clients.last_ns)) ask(SIGTERM);
+    clients.next_ns = find_next_ns();
 }

@@ -14,6 +14,7 @@ enum { ENTRIES = 16, EPOLLS = 12 };
 
 typedef struct epoll {
     bool used;
+    int most; /* behind the last place that is taken */
     struct {
         int object;
         uint32_t events;
@@ -36,7 +37,7 @@ void host_epoll_freed(const host_object *was)
 void host_epoll_forget(int at)
 {
     for (int i = 0; i < EPOLLS; i++)
-        for (int e = 0; e < ENTRIES; e++)
+        for (int e = 0; e < epolls[i].most; e++)
             if (epolls[i].entry[e].object == at) epolls[i].entry[e].object = 0;
 }
 
@@ -59,7 +60,7 @@ static bool is_readable(int at, const host_process *process)
 bool host_epoll_is_ready(int at, const host_process *process)
 {
     const epoll *one = &epolls[host_objects[at].index];
-    for (int i = 0; i < ENTRIES; i++)
+    for (int i = 0; i < one->most; i++)
         if (one->entry[i].object && one->entry[i].events & EPOLLIN && is_readable(one->entry[i].object, process))
             return true;
     return false;
@@ -89,6 +90,7 @@ int __wrap_epoll_ctl(int fd, int op, int what, struct epoll_event *event)
     while (i < ENTRIES && one->entry[i].object != (op == EPOLL_CTL_ADD ? 0 : at)) i++;
     if (i == ENTRIES) sim_wrong("an epoll has no such place", op, what);
     one->entry[i].object = op == EPOLL_CTL_DEL ? 0 : at;
+    if (i >= one->most) one->most = i + 1;
     if (event) one->entry[i].events = event->events;
     if (event) one->entry[i].key = event->data.u64;
     return 0;
@@ -105,7 +107,7 @@ int __wrap_epoll_wait(int fd, struct epoll_event *out, int most, int timeout_ms)
     const int64_t until_ns = timeout_ms < 0 ? SIM_NEVER : host_now_ns() + (int64_t)timeout_ms * SIM_MS;
     if (!host_epoll_is_ready(at, host_now())) host_fiber_wait(HOST_EPOLL, (uint32_t)at, until_ns);
     int count = 0;
-    for (int i = 0; i < ENTRIES && count < most; i++)
+    for (int i = 0; i < one->most && count < most; i++)
         if (one->entry[i].object && one->entry[i].events & EPOLLIN && is_readable(one->entry[i].object, host_now()))
             out[count++] = (struct epoll_event){.events = EPOLLIN, .data.u64 = one->entry[i].key};
     return count;

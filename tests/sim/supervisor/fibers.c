@@ -34,8 +34,8 @@ typedef struct fiber {
 } fiber;
 
 static fiber fibers[FIBERS];
-static int now = -1;
-static void *home; /* the scheduler's stack */
+static int now = -1, most; /* which runs; behind the last one that is used */
+static void *home;         /* the scheduler's stack */
 #ifdef SANITIZED
 static const void *home_bottom;
 static size_t home_bytes;
@@ -117,6 +117,7 @@ void host_fibers_begin(void)
 {
     for (int i = 0; i < FIBERS; i++) fibers[i].used = false;
     now = -1;
+    most = 0;
 }
 
 int host_fiber_make(int process, void *(*main)(void *), void *context)
@@ -126,6 +127,7 @@ int host_fiber_make(int process, void *(*main)(void *), void *context)
     if (at == FIBERS) sim_wrong("more threads than the simulator has", FIBERS, 0);
     fiber *made = &fibers[at];
     char *stack = made->stack;
+    if (at >= most) most = at + 1;
     if (!stack)
         stack =
             __real_mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -207,7 +209,7 @@ bool host_fibers_turn(int64_t *next_ns)
     bool came[FIBERS];
     const int64_t now_ns = host_now_ns();
     *next_ns = SIM_NEVER;
-    for (int i = 0; i < FIBERS; i++) {
+    for (int i = 0; i < most; i++) {
         const fiber *one = &fibers[i];
         if (!one->used || one->done) continue;
         const host_process *process = &host_processes[one->process];

@@ -51,7 +51,7 @@ void host_set_now(host_process *process)
 {
     running = process;
     sim_memory_owner(process ? (int)(process - host_processes) : 0);
-    sim_memory_fails(process == host_processes && host_now_ns() >= host.faults_ns);
+    sim_memory_fails(process && host_now_ns() >= host.faults_ns);
 }
 
 host_process *host_find(int pid)

@@ -10,7 +10,7 @@
 #include "sim/supervisor/host.h"
 
 enum { STARTS = 128, SIGNALS = 32 };
-static const int64_t LOOK_NS = 1300 * SIM_MS, LEAVES_NS = 13000 * (int64_t)SIM_MS;
+static const int64_t LOOK_NS = 1300 * SIM_MS, LEAVES_NS = 8000 * (int64_t)SIM_MS;
 
 typedef enum place { NOWHERE, BACKLOG, IN_HAND, IN_CHANNEL, TAKEN, OVER } place;
 
@@ -34,6 +34,7 @@ static struct {
     int64_t asked_ns[SIGNALS];
     int64_t read_ns, stop_ns; /* the clock, as the supervisor has it; when it began to stop */
     int64_t channel_ns[2 * HOST_WORKERS], backlog_ns[HOST_LISTENERS];
+    int64_t alone_ns;             /* since when no process but its own is there */
     int64_t bad_ns[HOST_WORKERS]; /* since when a worker is one that gets none; 0: it may get some */
     bool stopping, killed, open_fault;
     int code, descriptors;
@@ -189,7 +190,7 @@ static void plan_one(row_t *one, int code)
 {
     const int64_t window_ns = KS_STARTS_WINDOW_S * SIM_S;
     const bool often =
-        one->starts >= KS_STARTS_MAX && rules.read_ns - one->start_ns[one->starts - KS_STARTS_MAX] < window_ns;
+        one->starts >= KS_STARTS_MAX && host_now_ns() - one->start_ns[one->starts - KS_STARTS_MAX] < window_ns;
     if (!ks_process_is_worth_a_retry(code) || often) {
         rules.stopping = true;
         rules.code = code;
@@ -412,6 +413,13 @@ static void look_at_rows(void)
     }
 }
 
+static bool is_alone(void)
+{
+    for (int i = 1; i < HOST_PROCESSES; i++)
+        if (host_processes[i].state != HOST_FREE) return false;
+    return true;
+}
+
 /* What has been given and not taken is what its channel holds, or no connection would come once that is off by enough. */
 static void look_at_counts(void)
 {
@@ -436,6 +444,7 @@ void rules_looked(void)
     if (rules.stopping) {
         const int64_t most_ns = host.drain_delay_ns + host.shutdown_timeout_ns + LEAVES_NS;
         sim_check(!is_late(rules.stop_ns, most_ns), "it does not end", rules.stop_ns, most_ns);
+        sim_check(!lasts(&rules.alone_ns, is_alone()), "it does not end, and no worker is left", rules.stop_ns, 0);
     }
     look_at_rows();
     if (host.workers && host_table() && !rules.stopping) {
@@ -464,10 +473,12 @@ void rules_end(int code)
     for (int i = 1; i < HOST_PROCESSES; i++)
         sim_check(host_processes[i].state == HOST_FREE, "a worker is left behind", host_processes[i].pid, code);
     const int have = host_descriptors_count(host_processes);
-    if (sim_memory_failures() > 0 && host.systemd) return; /* before the passed sockets were its own */
+    if (rules.descriptors < 0 && sim_memory_failures() > 0 && host.systemd)
+        return; /* before the passed sockets were its own */
     sim_check(have == 0, "descriptors are left behind", have, code);
     sim_check(sim_memory_live() == 0, "allocations are left behind", (int64_t)sim_memory_live(), code);
-    if ((rules.open_fault || sim_memory_failures() > 0) && !rules.stopping && code != KS_EXIT_OK) return;
+    const bool opened = rules.descriptors >= 0;
+    if ((rules.open_fault || (!opened && sim_memory_failures() > 0)) && !rules.stopping && code != KS_EXIT_OK) return;
     sim_check(rules.stopping, "it ends unasked", code, 0);
     sim_check(code == rules.code, "its exit code is another one", code, rules.code);
 }
