@@ -499,6 +499,7 @@ ks_status ks_listener_open(ks_daemon *daemon, ks_shard **shards, const ks_listen
     }
     atomic_store(&daemon->row->beat_ns, ks_now_ns());
     atomic_store(&daemon->row->accepts, true);
+    atomic_store(&daemon->row->served, true);
     *out = listener;
     return KS_OK;
 }

@@ -283,7 +283,7 @@ static void start(fleet *self, member *one)
 {
     one->due_ns = 0;
     atomic_store(&one->row->state, KS_STATE_STARTING); /* before it may say more */
-    atomic_store(&one->row->beat_ns, 0);
+    atomic_store(&one->row->served, false);
     if (!ks_process_start(&one->process)) {
         KS_LOG(KS_LOG_ERROR, "cannot start a worker", KS_INT("worker", one->row->device),
                KS_TEXT("error", strerror(errno)));
@@ -326,7 +326,7 @@ static void ended(fleet *self, member *one, int status)
 {
     const int code = ks_process_code(status);
     ks_worker_row *row = one->row;
-    const bool served = atomic_load(&row->beat_ns) > 0; /* also where it has drained meanwhile */
+    const bool served = atomic_load(&row->served); /* also where it has drained meanwhile */
     atomic_store(&row->accepts, false);
     one->process.pid = 0;
     one->has_served = one->has_served || served;

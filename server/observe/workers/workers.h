@@ -49,6 +49,7 @@ typedef struct ks_worker_row {
     _Atomic uint64_t taken;  /* of those given */
     _Atomic bool accepts;    /* takes connections of the data listeners */
     _Atomic bool admits;     /* of the second one */
+    _Atomic bool served;     /* has taken some since its start, which clears it */
     /* futexes: documents that want a new text; texts made */
     _Atomic uint32_t wanted, made;
     struct {
