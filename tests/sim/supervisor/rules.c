@@ -60,6 +60,18 @@ static bool is_late(int64_t since_ns, int64_t most_ns)
     return host_now_ns() - (since_ns > resumed_ns ? since_ns : resumed_ns) > most_ns;
 }
 
+static bool faults_may_come(void)
+{
+    return (host.no_files || host.no_room) && host_now_ns() >= host.faults_ns;
+}
+
+static bool is_full(const ks_worker_row *at)
+{
+    enum { NEARLY = 12 };
+    const uint64_t room = host.messages < NEARLY ? (uint64_t)host.messages : NEARLY;
+    return atomic_load(&at->given) - atomic_load(&at->taken) >= room;
+}
+
 /* --- connections -------------------------------------------------------------------------------------------------- */
 
 void rules_arrived(int link)
@@ -95,12 +107,33 @@ static void check_taker(int link, int channel, bool back)
               "a connection is given to a worker that is stuck, or has no device", link, index);
 }
 
+static int64_t have(const ks_worker_row *at)
+{
+    return atomic_load(&at->connections) + (int64_t)(atomic_load(&at->given) - atomic_load(&at->taken));
+}
+
+/* To the one with the fewest, as long as little has changed since it was chosen. */
+static void check_spread(int link, int index)
+{
+    enum { CHANGES = 2, MEANWHILE_NS = 10000 };
+    const ks_worker_row *to = row_of(index);
+    if (host.messages < HOST_LINKS || host_now_ns() - rules.read_ns > MEANWHILE_NS) return;
+    for (int i = 0; i < host.workers; i++) {
+        const ks_worker_row *at = row_of(i);
+        const bool ready = atomic_load(&at->accepts) && atomic_load(&at->state) == KS_STATE_READY;
+        if (i == index || !ready || ks_worker_is_stuck(at, rules.read_ns) || is_full(at)) continue;
+        sim_check(have(to) - 1 <= have(at) + CHANGES,
+                  "a connection is given to a worker that has more than another one", link, have(to) - 1 - have(at));
+    }
+}
+
 void rules_sent(int link, int channel)
 {
     link_t *one = &rules.link[link];
     const bool own = host_now() == host_processes;
     sim_check(one->place == (own ? IN_HAND : TAKEN), "a connection is given twice", link, one->place);
     if (own) check_taker(link, channel, one->channel == channel);
+    if (own && !host_channel_is_admin(channel) && !faults_may_come()) check_spread(link, host_channel_row(channel));
     one->place = IN_CHANNEL;
     one->channel = channel;
 }
@@ -252,6 +285,8 @@ void rules_begun(const host_process *process)
     const int count = host_descriptors_count(process);
     const int record = host_number(process, KS_SUPERVISOR_RECORD, -1) >= 0;
     sim_check(count == listeners + others + record, "descriptors of a worker", count, listeners + others + record);
+    sim_check(process->at_end == SIGTERM, "a supervisor that is killed leaves a worker behind", process->pid,
+              process->at_end);
     sim_check(host_number(process, "LISTEN_FDS", -1) == listeners, "LISTEN_FDS", listeners, process->pid);
     sim_check(host_number(process, "LISTEN_PID", -1) == process->pid, "LISTEN_PID", process->pid, 0);
     for (int i = 0; i < listeners; i++)
@@ -348,10 +383,9 @@ static bool takes(int index)
 {
     const ks_worker_row *at = row_of(index);
     const host_process *process = host_of_row(index);
-    const uint64_t room = host.messages < 12 ? (uint64_t)host.messages : 12;
     return process && process->state == HOST_RUNS && process->stopped_ns <= host_now_ns() &&
            atomic_load(&at->accepts) && atomic_load(&at->state) == KS_STATE_READY &&
-           !ks_worker_is_stuck(at, host_now_ns()) && atomic_load(&at->given) - atomic_load(&at->taken) < room;
+           !ks_worker_is_stuck(at, host_now_ns()) && !is_full(at);
 }
 
 static bool another_takes(int index)
@@ -376,11 +410,6 @@ static bool lasts(int64_t *since_ns, bool is)
     if (!is) *since_ns = 0;
     if (is && *since_ns == 0) *since_ns = host_now_ns();
     return is && is_late(*since_ns, LOOK_NS);
-}
-
-static bool faults_may_come(void)
-{
-    return (host.no_files || host.no_room) && host_now_ns() >= host.faults_ns;
 }
 
 static void look_at_channels(void)
