@@ -270,6 +270,25 @@ def encoder(fused):
                ops=["norm", "matmul", *["slice"] * 3, *middle, "reshape", "matmul", "add", "norm", "matmul", "matmul", "add"])
 
 
+def quantized():
+    """Codes of 8 bits and what is multiplied of them. Scales are powers of two, so that x / scale is as exact as x times its reciprocal."""
+    rows, k, n = size(), size(), size()
+    zero, code = np.zeros((), np.int8), lambda *shape: RANDOM.integers(-128, 128, shape).astype(np.int8)
+    scales = lambda count: np.float32(2.0) ** RANDOM.integers(-6, -2, count).astype(np.float32)
+    both = [("QuantizeLinear", "x,s,z", "q"), ("DequantizeLinear", "q,s,z", "y")]
+    yield Case(both, [rows, k], {"s": np.float32(1 / 32), "z": zero}, ops=["quantize", "dequantize"], y=["q", "y"])
+    for axis, shape, ops in ((-1, [rows, k], ["quantize", "dequantize"]), (1, [rows, k], ["div", "round", "clamp", "cast", "cast", "mul"]), (1, [k], ["quantize", "dequantize"])):
+        count = k if axis == -1 else shape[0]
+        yield Case([(*each, {"axis": axis}) for each in both], shape, {"s": scales(count), "z": np.zeros(count, np.int8)}, ops=ops, y=["q", "y"])
+    for dtype in (np.int8, np.uint8):
+        yield Case(both, [rows, k], {"s": np.float32(1 / 16), "z": np.array(3, dtype)}, ops=["div", "round", "add", "clamp", "cast", "cast", "sub", "mul"], y=["q", "y"])
+    yield Case([("QuantizeLinear", "x,s", "q"), ("DequantizeLinear", "q,s", "y")], [k], {"s": np.float32(1 / 64)}, y=["q", "y"])  # UINT8
+    yield Case([both[0], ("MatMulInteger", "q,w", "y")], [rows, k], {"s": np.float32(1 / 64), "z": zero, "w": code(k, n)}, ops=["quantize", "matmul"])
+    wide = {"s": np.float32(1 / 64), "z": zero, "w": code(k, n), "t": scales(n), "u": np.float32(1 / 8)}
+    yield Case([both[0], ("QLinearMatMul", "q,s,z,w,t,z,u,z", "y")], [k], wide, ops=["quantize", "matmul", "quantize"])
+    yield Case([both[0], ("QLinearMatMul", "q,s,z,w,s,z,u,z", "p"), ("DequantizeLinear", "p,u,z", "y")], [rows, k], wide, ops=["quantize", "matmul", "quantize", "dequantize"])
+
+
 def reductions():
     a, b, c = size(), size(), size()
     for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceLogSum"):
@@ -365,6 +384,8 @@ def refusals():
                         (Case(("MaxPool", "x", "y", {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}), [4, 9]), "ceil_mode"),
                         (Case(("AveragePool", "x", "y", {"kernel_shape": [3], "pads": [1, 1]}), [4, 9]), "it leaves the padding out of its means"),
                         (Case(("Conv", "x,w", "y"), [4, 5, 5, 5], {"w": [4, 4, 3, 3, 3]}), "it slides along 3 axes"),
+                        (Case([("Cast", "x", "q", {"to": 3}), ("MatMulInteger", "q,w,z", "y")], [a], {"w": np.ones((a, 2), np.int8), "z": np.int8(1)}), "zero points are not 0"),
+                        (Case([("Cast", "x", "q", {"to": 2}), ("MatMulInteger", "q,w", "y")], [a], {"w": np.ones((a, 2), np.int8)}), "'q' is UINT8"),
                         (Case(("Softmax", "x", "y", {"axis": 1}), [a, a], opset=11), "operator set 11"), (Case(("Reshape", "x,s", "y"), [a], {"s": ints(0, 4)}), None), (Case(("Pad", "x,p", "y"), [a], {"p": ints(0, -1, 0, 0)}), "takes elements away")):
         try:
             convert(case.model(np.float32))
@@ -376,7 +397,7 @@ def refusals():
 def main():
     count = 0
     with Daemon(daemon_path(), "--backend", BACKEND) as daemon, kernserve.Client("http://127.0.0.1:%d" % daemon.port) as ks:
-        cases = [*elements(), *products(), *patterns(), *spelt(), *windows(), *lookups(), *encoder(True), *reductions(), *layouts()]
+        cases = [*elements(), *products(), *patterns(), *spelt(), *windows(), *lookups(), *encoder(True), *quantized(), *reductions(), *layouts()]
         others = [*products(), *patterns(), *windows()]
         for case, dtype in (*((case, np.float32) for case in cases), *((case, np.float64) for case in [*others, *encoder(False)]), *((case, np.float16) for case in others)):
             count += 1

@@ -21,6 +21,7 @@ from . import _onnx_attention, _onnx_moves, _onnx_spelt
 from ._onnx_chain import FIRST, LAST, Chain, fuse, name_all
 from ._onnx_lengths import OF_SHAPES, Lengths, is_word
 from ._onnx_ops import RULES, Call, Dims, Unsupported, is_unknown
+from ._onnx_quantize import QUANTIZE_RULES
 from ._onnx_windows import WINDOW_RULES
 
 NODES_MAX, INPUTS_MAX, OUTPUTS_MAX = 256, 16, 16
@@ -31,7 +32,7 @@ MOVES = (*_onnx_moves.MOVES, _onnx_attention.batches, _onnx_attention.rows, _onn
 # In this order: what is spelt out, then what only moves elements, which stands between the rest.
 PATTERNS = (*((pattern,) for pattern in FIRST), (_onnx_spelt.norm,), (_onnx_spelt.softmax,), (_onnx_spelt.one_hot,), MOVES, (_onnx_attention.attention,), MOVES,
             (_onnx_spelt.table,), *((pattern,) for pattern in LAST), MOVES)
-assert set(WINDOW_RULES) <= set(RULES)
+assert {*WINDOW_RULES, *QUANTIZE_RULES} <= set(RULES)
 # What may have a shape with lengths that only a request knows.
 BY_SHAPES = ("Reshape", "Expand")
 
