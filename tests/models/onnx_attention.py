@@ -186,6 +186,17 @@ def free_lengths(ks):
             ("MatMul", "q1,t", "z"), ("Softmax", "z", "p"), ("MatMul", "p,q", "o"), ("Transpose", "o", "o1", {"perm": [1, 0, 2]}), ("Reshape", "o1,c2", "o2")]
     weights = {"w": [WIDE, WIDE], "bias": [WIDE]}
     asked(ks, of([*rows, ("Gemm", "o2,w,bias", "g"), ("Reshape", "g,c3", "g1"), ("Transpose", "g1", "y", {"perm": [1, 0, 2]})], None, {**numbers, **weights}, {}, ["rows", WIDE]), lengths)
+    causal = [*shape, ("Concat", "r,r", "rr", {"axis": 0}), ("Expand", "one,rr", "all"), ("Trilu", "all", "low0", {"upper": 0}), ("Equal", "low0,none", "off"), ("Concat", "b,r,heads,depth", "c1", {"axis": 0}),
+              ("Concat", "b,r,wide", "c2", {"axis": 0}), ("Reshape", "x,c1", "x1"), ("Transpose", "x1", "q", {"perm": [0, 2, 1, 3]}), ("Transpose", "x1", "t", {"perm": [0, 2, 3, 1]}), ("MatMul", "q,t", "s0")]
+    tail = [("Softmax", "z", "p"), ("MatMul", "p,q", "o"), ("Transpose", "o", "o1", {"perm": [0, 2, 1, 3]}), ("Reshape", "o1,c2", "y")]
+    numbers.update(one=np.float32(1), none=np.float32(0))
+    for masked in ([("Where", "off,low,none", "m"), ("Add", "s0,m", "z")], [("Where", "off,inf,s0", "z")], [("Not", "off", "on"), ("Where", "on,s0,inf", "s1"), ("Mul", "s1,part", "z")]):
+        asked(ks, of([*causal, *masked, *tail], None, numbers, {}, ["rows", WIDE]), lengths)
+    try:
+        convert(of([*causal, ("Where", "off,none,one", "m"), ("Mul", "s0,m", "z"), *tail], None, numbers, {}, ["rows", WIDE]).model(np.float32))
+        check(False, "a triangle that is no mask was converted")
+    except ConversionError as error:
+        check("is a triangle of lengths that only a request knows" in str(error), error)
     try:
         convert(of([*rows, ("Softmax", "o2", "g", {"axis": 0}), ("Reshape", "g,c3", "y")], None, numbers, {}, ["rows", WIDE]).model(np.float32))
         check(False, "two lengths that one -1 cannot be were converted")

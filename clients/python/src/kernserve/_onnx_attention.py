@@ -290,9 +290,24 @@ def attention(view: View, node: Node) -> Better:
     return _fused(view, node, given, whole, scores, found[1]) if _fits(*whole) else None
 
 
+def _is_causal(view: View, mask: Mask, scores: Sequence[Any], alone: bool) -> bool:
+    """A triangle that a graph makes of a request's lengths."""
+    node, dims = view.makers.get(mask.name), _dims(view, mask.name)
+    if node is None or node.op != "triangle" or dims is None or not _same(dims[-2], scores[2]) or not _same(dims[-1], scores[3]) or any(length != 1 for length in dims[:-2]):
+        return False
+    below, above = (float(value) for value in node.parameters["values"])
+    if mask.kind == "added":
+        return mask.factor > 0 and below == 0 and (above <= HIDES if alone else above == -math.inf)
+    keeps = (below, above) == ((1.0, 0.0) if mask.kind.startswith("keeps") else (0.0, 1.0))
+    return keeps and (alone or not mask.kind.endswith("softly"))
+
+
 def _fused(view: View, node: Node, given: Sequence[str], shapes: Sequence[List[Any]], scores: Scores, zero: bool) -> Better:
     stem, three = node.outputs[0], view.chain.ranks.get(given[0]) == 3
     masks = Masks(view, stem)
+    whole = [shapes[0][0], shapes[0][1], shapes[0][2], shapes[1][2]]
+    triangles = [mask for mask in scores.masks if _is_causal(view, mask, whole, len(scores.masks) == 1)]
+    scores.masks = [mask for mask in scores.masks if mask not in triangles]
     mask = masks.join(scores.masks) if scores.masks else ""
     if mask is None:
         return None
@@ -333,6 +348,8 @@ def _fused(view: View, node: Node, given: Sequence[str], shapes: Sequence[List[A
         parameters["softcap"] = scores.softcap
         scores.factor *= scores.softcap
     parameters["scale"] = scores.factor
+    if triangles and parameters.setdefault("causal", "top_left") != "top_left":
+        return None
     return [*nodes, *_ended(view, node, [*names, *([mask] if mask else [])], [*dims[:3], shapes[2][3]], parameters, three)]
 
 

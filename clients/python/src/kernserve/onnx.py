@@ -18,10 +18,11 @@ import numpy as np
 from ._datatypes import OF_NUMPY
 from ._model import body_of
 from . import _onnx_attention, _onnx_moves, _onnx_spelt
-from ._onnx_chain import FIRST, LAST, Chain, fuse, name_all
+from ._onnx_chain import FIRST, LAST, Chain, Node, fuse, name_all
 from ._onnx_lengths import OF_SHAPES, Lengths, is_word
 from ._onnx_ops import RULES, Call, Dims, Unsupported, is_unknown
 from ._onnx_quantize import QUANTIZE_RULES
+from ._onnx_triangles import Triangles
 from ._onnx_windows import WINDOW_RULES
 
 NODES_MAX, INPUTS_MAX, OUTPUTS_MAX = 256, 16, 16
@@ -62,6 +63,7 @@ class _Reader:
         self.dims: Dict[str, Dims] = {}
         self.types: Dict[str, str] = {}
         self.lengths = Lengths()
+        self.triangles = Triangles(self.lengths, self.chain.constants)
         for value in (*self.graph.input, *self.graph.value_info, *self.graph.output):
             self._note(value)
         for tensor in self.graph.initializer:
@@ -115,6 +117,11 @@ class _Reader:
             ends = {attribute.name: attribute.i for attribute in node.attribute}
             self._constant(node.output[0], np.array(shape[ends.get("start", 0):ends.get("end")], np.int64))
             return True
+        attributes = {attribute.name: self.onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        if "value" in attributes and node.op_type == "ConstantOfShape":
+            attributes["value"] = self.onnx.numpy_helper.to_array(attributes["value"])
+        if node.domain in ("", "ai.onnx") and node.input and self.triangles.fold(node, attributes, lambda given: self._run(node, given)):
+            return True
         if any(name and name not in constants for name in node.input) or not (node.input or node.op_type == "Constant"):
             return False
         if node.domain not in ("", "ai.onnx") or any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
@@ -143,7 +150,24 @@ class _Reader:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
         return list(self.onnx.reference.ReferenceEvaluator(model).run(None, dict(given)))
 
+    def _place_triangles(self, node: Any) -> None:
+        """As constants where one number is enough, else as nodes that attention takes away."""
+        for place, name in enumerate(node.input):
+            triangle = self.triangles.found.get(name)
+            if triangle is None or name in self.chain.makers():
+                continue
+            number = self.triangles.number(node, name, self.dims)
+            if number is not None:
+                node.input[place] = self.chain.fresh(name)
+                self._constant(node.input[place], number)
+                continue
+            if triangle.is_even():
+                raise Unsupported("'%s' has lengths that only a request knows" % name)
+            self.chain.nodes.append(Node("triangle", [""], [name], {"values": triangle.values}))
+            self.dims[name], self.types[name] = triangle.dims, OF_NUMPY.get(triangle.values.dtype, "unknown")
+
     def _convert(self, node: Any) -> None:
+        self._place_triangles(node)
         rule = RULES[node.op_type if node.domain in ("", "ai.onnx") else ""]
         if any(map(self._is_partial, node.input)) and node.op_type not in BY_SHAPES:
             raise Unsupported("it computes with a length that only a request knows")
@@ -207,6 +231,8 @@ def _limits(reader: _Reader) -> List[str]:
             lines.append("input '%s' has no rank, or a datatype that the daemon has not" % name)
     lines += ["node '%s' (reshape): more than one length of its result is not known" % node.outputs[0] for node in reader.chain.nodes
               if node.op == "reshape" and node.parameters["shape"].count(-1) > 1]
+    lines += ["node '%s' is a triangle of lengths that only a request knows, which attention's mask alone may be" % node.outputs[0]
+              for node in reader.chain.nodes if node.op == "triangle"]
     for name in reader.chain.constants:
         if reader.types.get(name) == "unknown":
             lines.append("initializer '%s' has a datatype that the daemon has not" % name)
