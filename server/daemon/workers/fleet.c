@@ -181,6 +181,12 @@ static void accept_some(fleet *self, uint32_t listener)
     }
 }
 
+/* Of one that is down: it may have ended between taking one and counting it, and another worker may just have given it one. */
+static void count_given(member *one)
+{
+    atomic_store(&one->row->taken, atomic_load(&one->row->given) - (uint64_t)ks_channel_holds(one->data.take));
+}
+
 /* Of a worker that has ended, or is stuck: what its channel still holds goes to others, or waits there until one takes some. */
 static void give_again(fleet *self, member *one, bool admin)
 {
@@ -194,9 +200,7 @@ static void give_again(fleet *self, member *one, bool admin)
         if (!admin) atomic_fetch_sub(&one->row->given, 1); /* also one that descriptors were out for: it is gone */
         if (fd >= 0) give_take(self, fd, listener);
     }
-    /* It may have ended between taking one and counting it. */
-    if (!admin && !ks_worker_is_up(one->row))
-        atomic_store(&one->row->taken, atomic_load(&one->row->given) - (uint64_t)ks_channel_holds(end));
+    if (!admin && !ks_worker_is_up(one->row)) count_given(one);
 }
 
 /* Listeners without a taker are left alone: new connections wait in the backlog. true: some do. */
@@ -282,6 +286,7 @@ static int64_t next_start_ns(const member *one)
 static void start(fleet *self, member *one)
 {
     one->due_ns = 0;
+    count_given(one);
     atomic_store(&one->row->state, KS_STATE_STARTING); /* before it may say more */
     atomic_store(&one->row->served, false);
     if (!ks_process_start(&one->process)) {
@@ -363,6 +368,7 @@ static void look_at_stuck(fleet *self)
             KS_LOG(KS_LOG_WARN, "a worker is stuck; it gets no connections", KS_INT("worker", one->row->device),
                    KS_INT("pid", one->process.pid));
         one->is_stuck = stuck;
+        if (one->process.pid == 0) count_given(one);
         const bool out = stuck || one->process.pid == 0 || atomic_load(&one->row->state) == KS_STATE_FAILED;
         if (out && pending(one->row) > 0 && has_taker(self, self->data_listener)) give_again(self, one, false);
         if (stuck || one->process.pid == 0) give_again(self, one, true);

@@ -34,6 +34,8 @@ static struct {
     int64_t asked_ns[SIGNALS];
     int64_t read_ns, stop_ns; /* the clock, as the supervisor has it; when it began to stop */
     int64_t channel_ns[2 * HOST_WORKERS], backlog_ns[HOST_LISTENERS];
+    int64_t looked_ns;            /* when no thread could go on */
+    bool good[HOST_WORKERS];      /* a worker was ready then, and not stuck */
     int64_t alone_ns;             /* since when no process but its own is there */
     int64_t bad_ns[HOST_WORKERS]; /* since when a worker is one that gets none; 0: it may get some */
     bool stopping, killed, open_fault;
@@ -118,10 +120,11 @@ static void check_spread(int link, int index)
     enum { CHANGES = 2, MEANWHILE_NS = 10000 };
     const ks_worker_row *to = row_of(index);
     if (host.messages < HOST_LINKS || host_now_ns() - rules.read_ns > MEANWHILE_NS) return;
+    if (host_resumed_ns() > rules.looked_ns) return;
     for (int i = 0; i < host.workers; i++) {
         const ks_worker_row *at = row_of(i);
         const bool ready = atomic_load(&at->accepts) && atomic_load(&at->state) == KS_STATE_READY;
-        if (i == index || !ready || ks_worker_is_stuck(at, rules.read_ns) || is_full(at)) continue;
+        if (i == index || !ready || !rules.good[i] || ks_worker_is_stuck(at, rules.read_ns) || is_full(at)) continue;
         sim_check(have(to) - 1 <= have(at) + CHANGES,
                   "a connection is given to a worker that has more than another one", link, have(to) - 1 - have(at));
     }
@@ -435,6 +438,8 @@ static void look_at_rows(void)
         const row_t *one = &rules.row[i];
         if (host.workers && host_table()) {
             const bool bad = is_bad(i);
+            rules.good[i] =
+                !bad && atomic_load(&row_of(i)->accepts) && atomic_load(&row_of(i)->state) == KS_STATE_READY;
             rules.bad_ns[i] = !bad ? 0 : rules.bad_ns[i] ? rules.bad_ns[i] : host_now_ns();
         }
         if (!rules.stopping && one->down && one->starts)
@@ -467,6 +472,7 @@ static void look_at_counts(void)
 void rules_looked(void)
 {
     if (rules.descriptors < 0) return; /* it opens */
+    rules.looked_ns = host_now_ns();
     for (int i = 1; i < SIGNALS; i++)
         sim_check(!rules.asked_ns[i] || !is_late(rules.asked_ns[i], LOOK_NS), "a signal is not taken", i,
                   rules.asked_ns[i]);
