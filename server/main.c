@@ -35,6 +35,7 @@
 #include "base/tokens.h"
 #include "base/version.h"
 #include "daemon/watch.h"
+#include "daemon/workers/changes.h"
 #include "daemon/workers/worker.h"
 
 enum { SERVES_MAX = 1024 };
@@ -423,6 +424,19 @@ static int open_listener(ks_server *server)
     return fail(KS_EXIT_SYSTEM, error.text);
 }
 
+static int prepare_changes(ks_server *server)
+{
+    ks_error error = {0};
+    return ks_changes_prepare(&server->daemon, &error) == KS_OK ? KS_EXIT_OK : fail(KS_EXIT_SYSTEM, error.text);
+}
+
+static int open_changes(ks_server *server)
+{
+    ks_error error = {0};
+    if (ks_changes_open(&server->daemon, ks_watch_stop_asked, &error) == KS_OK) return KS_EXIT_OK;
+    return fail(KS_EXIT_SYSTEM, error.text);
+}
+
 static void say_ready(const ks_server *server, int64_t begun_ns)
 {
     const ks_config *config = &server->config;
@@ -449,9 +463,10 @@ static void say_ready(const ks_server *server, int64_t begun_ns)
 static int open_all(ks_server *server)
 {
     typedef int open_fn(ks_server *);
-    static open_fn *const start_steps[] = {open_sockets,  read_access,    read_tls,     open_device, open_tunes,
-                                           open_counters, open_exporter,  open_regions, open_store,  open_view,
-                                           open_admin,    open_publisher, load_tensors, open_shards, open_listener};
+    static open_fn *const start_steps[] = {open_sockets,  read_access,    read_tls,     open_device,     open_tunes,
+                                           open_counters, open_exporter,  open_regions, open_store,      open_view,
+                                           open_admin,    open_publisher, load_tensors, prepare_changes, open_shards,
+                                           open_listener, open_changes};
     for (size_t i = 0; i < sizeof start_steps / sizeof start_steps[0]; i++) {
         server->stopped = ks_watch_stop_asked();
         if (server->stopped) return KS_EXIT_OK;
@@ -472,6 +487,7 @@ static void close_all(ks_server *server)
         ks_shard_join(&server->shards[i]);
     }
     close_tunes(server);
+    ks_changes_close(daemon);
     ks_publisher_close(&server->publisher);
     ks_admin_close(&server->admin);
     ks_tensors_close(daemon, &server->keeper);

@@ -342,10 +342,12 @@ static void write_document(ks_api_view *view, const ks_document_request *request
 
 /* Of a document about one device: that it is this worker's. Where it is another one's the connection would have gone there. *query: behind
  * device=N. */
-static ks_status check_device(const ks_api_view *view, const ks_route *route, const char **query, ks_error *error)
+static ks_status check_device(const ks_api_view *view, const ks_document_request *request, const char **query,
+                              ks_error *error)
 {
     int device;
     const ks_workers *workers = view->workers;
+    const ks_route *route = request->route;
     *query = route->query;
     if (!workers || !ks_route_is_of_device(route->id)) return KS_OK;
     *query = ks_query_device(route->query, &device);
@@ -357,7 +359,7 @@ static ks_status check_device(const ks_api_view *view, const ks_route *route, co
     const int row = ks_workers_find(workers, device);
     if (row < 0) return ks_fail(error, KS_PARAMETER, "device=%d: no worker has it", device);
     if (row == view->worker) return KS_OK;
-    if (!ks_worker_is_up(&workers->row[row]))
+    if (!ks_worker_is_up(&workers->row[row]) || (request->infers && !atomic_load(&workers->row[row].accepts)))
         return ks_fail(error, KS_UNAVAILABLE, "the worker of device %d is down", device);
     return ks_fail(
         error, KS_UNSUPPORTED,
@@ -372,7 +374,7 @@ ks_status ks_document_make(ks_api_view *view, const ks_document_request *request
     const char *query;
     *content_type = "application/json";
     *code = 200;
-    if (check_device(view, request->route, &query, error) != KS_OK) return error->status;
+    if (check_device(view, request, &query, error) != KS_OK) return error->status;
     switch (request->route->id) {
     case KS_ROUTE_OPTIONS: /* the response is its fields */
         return KS_OK;

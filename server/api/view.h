@@ -20,6 +20,13 @@
 
 enum { KS_SHARDS_MAX = 64 };
 
+/* Of one of several workers: where changes go that all of them make (changes/change.h). It takes one hold of the change. */
+struct ks_change;
+typedef struct ks_change_door {
+    void (*give)(void *context, struct ks_change *change); /* NULL: no changes are made */
+    void *context;
+} ks_change_door;
+
 typedef struct ks_api_view {
     /* fixed after start: */
     const ks_config *config;
@@ -39,9 +46,10 @@ typedef struct ks_api_view {
     ks_nvml *nvml;          /* NULL: nothing to ask */
     int shards;
     /* any thread, atomic; the daemon's: */
-    ks_workers *workers;      /* of which this is one; NULL: it is alone */
-    int worker;               /* its row */
-    ks_hand_over hand_over;   /* to other workers */
+    ks_workers *workers;    /* of which this is one; NULL: it is alone */
+    int worker;             /* its row */
+    ks_hand_over hand_over; /* to other workers */
+    ks_change_door change_door;
     const _Atomic int *state; /* ks_state */
     const _Atomic uint64_t *device_faults;
     const _Atomic int *connections;      /* open on data listeners */

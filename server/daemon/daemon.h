@@ -44,6 +44,7 @@ typedef struct ks_daemon {
     ks_workers *workers;              /* of which this is one (--devices); NULL: it is alone */
     int worker;                       /* its row */
     ks_hand_over hand_over;           /* to other workers; give NULL: there is none */
+    struct ks_changes *changes;       /* that all workers make; NULL: there are no others, or nothing stays */
     int give_fds[2 * KS_WORKERS_MAX]; /* a row's data channel, its other one, the next row's ... */
     int second_number,
         data_number

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "observe/metrics.h"
+#include "daemon/workers/changes.h"
 #include "daemon/workers/channel.h"
 
 enum { BACKLOG = 4096, FIRST_INHERITED = 3, STOP = KS_LISTENERS_MAX, ROOM, PAUSE_FULL_MS = 5, PAUSE_FAULT_MS = 100 };
@@ -365,6 +366,20 @@ static int find_numbered(const ks_listen_sockets *sockets, uint32_t number)
     return at;
 }
 
+/* What another worker gives, or this one's thread of changes. -1: no connection. */
+static int take_of_worker(const ks_listener *listener, ks_arrival *arrival, uint32_t number)
+{
+    if (number == KS_CHANNEL_KEEP) {
+        ks_changes_keep_take(listener->daemon->changes, arrival->fd);
+        errno = ECONNABORTED; /* nothing more is to come of it */
+        return -1;
+    }
+    arrival->is_peer = arrival->loopback = true;
+    arrival->tls = false;
+    arrival->change = number - KS_CHANNEL_PEER;
+    return arrival->fd;
+}
+
 /* The next connection: a listener's, or of a worker what its supervisor has accepted. */
 static int take_next(const ks_listener *listener, int at, ks_arrival *arrival, struct sockaddr_storage *from)
 {
@@ -378,14 +393,17 @@ static int take_next(const ks_listener *listener, int at, ks_arrival *arrival, s
         if (arrival->fd < 0) return -1;
         if (getpeername(arrival->fd, (struct sockaddr *)from, &length) != 0)
             from->ss_family = AF_UNSPEC; /* it has left already */
+        if (number >= KS_CHANNEL_KEEP) return take_of_worker(listener, arrival, number);
         at = find_numbered(sockets, number);
     }
+    arrival->is_peer = false;
+    arrival->change = 0;
     arrival->loopback = sockets->loopback[at];
     arrival->tls = sockets->tls[at];
     return arrival->fd;
 }
 
-static void count_taken(ks_listener *listener)
+static void count_taken(const ks_listener *listener)
 {
     if (listener->daemon->workers) atomic_fetch_add(&listener->daemon->row->taken, 1);
 }
@@ -498,8 +516,12 @@ ks_status ks_listener_open(ks_daemon *daemon, ks_shard **shards, const ks_listen
         return ks_fail(error, KS_SYSTEM, "cannot start accepting: %s", strerror(fault));
     }
     atomic_store(&daemon->row->beat_ns, ks_now_ns());
-    atomic_store(&daemon->row->accepts, true);
-    atomic_store(&daemon->row->served, true);
+    if (ks_changes_are_made(daemon)) {
+        atomic_store(&daemon->row->asks, true); /* takes clients once it has what the others have */
+    } else {
+        atomic_store(&daemon->row->accepts, true);
+        atomic_store(&daemon->row->served, true);
+    }
     *out = listener;
     return KS_OK;
 }
@@ -521,6 +543,8 @@ void ks_listener_close(ks_listener **pointer)
     ks_listener *listener = *pointer;
     *pointer = NULL;
     if (listener == NULL) return;
+    atomic_store(&listener->daemon->row->joined, false);
+    atomic_store(&listener->daemon->row->asks, false);
     atomic_store(&listener->daemon->row->accepts,
                  false); /* what is on its way stays in the channel, and is another worker's */
     uint64_t one = 1;

@@ -79,6 +79,8 @@ ks_conn *ks_conns_take(ks_conns *conns, const ks_arrival *arrival, int64_t now_n
     conn->fd = fd;
     conn->loopback = arrival->loopback;
     conn->tls = arrival->tls;
+    conn->is_peer = arrival->is_peer;
+    conn->change = arrival->change;
     conn->tls_version = NULL;
     conn->address = arrival->address;
     conn->mhd = NULL;
@@ -208,7 +210,8 @@ static int64_t rate_ns(uint64_t bytes, uint64_t rate)
 
 bool ks_conn_uploads(const ks_conn *conn)
 {
-    return (conn->tensors && ks_tensors_uploads(conn->tensors)) || (conn->models && ks_models_uploads(conn->models));
+    return (conn->tensors && ks_tensors_uploads(conn->tensors)) || (conn->models && ks_models_uploads(conn->models)) ||
+           (conn->changes && ks_change_body_max(conn->changes) == INT64_MAX);
 }
 
 ks_late ks_conn_late(const ks_conn *conn, const ks_config *config, int64_t now_ns)

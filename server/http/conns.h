@@ -16,6 +16,7 @@
 #include "http/http.h"
 #include "http/log/socket_name.h"
 #include "request/infer.h"
+#include "api/changes/change.h"
 #include "api/routes.h"
 #include "api/models/models.h"
 #include "api/tensors/tensors.h"
@@ -41,12 +42,14 @@ typedef struct ks_conn {
     const struct ks_transport *transport; /* moves its bytes; NULL: none does yet */
     struct MHD_Connection *mhd;           /* NULL: not known to the library */
     bool loopback, half_closed, gone, suspended;
-    bool tls;     /* the library's from the first byte to the last */
-    bool more;    /* see plain.c: its socket is to be read again */
-    bool goes_on; /* a chunk of its body was taken in part, and comes again */
-    bool queued;  /* the library has its response */
-    bool cut;     /* its fault is to be sent although more of the request is still to come */
-    bool lingers; /* the library's: what comes behind its last response is to be dropped for a while */
+    bool tls;        /* the library's from the first byte to the last */
+    bool is_peer;    /* another worker asks, or this one's thread of changes, */
+    uint32_t change; /* about that change; 0: none */
+    bool more;       /* see plain.c: its socket is to be read again */
+    bool goes_on;    /* a chunk of its body was taken in part, and comes again */
+    bool queued;     /* the library has its response */
+    bool cut;        /* its fault is to be sent although more of the request is still to come */
+    bool lingers;    /* the library's: what comes behind its last response is to be dropped for a while */
     ks_conn_state state;
     int64_t since_ns;  /* in this state */
     int64_t paused_ns; /* since when a large request waits for us amid its body or response; 0: it does not */
@@ -78,6 +81,7 @@ typedef struct ks_conn {
     ks_compat_job *compat;   /* the body of a request to a compatibility model */
     ks_tensor_call *tensors; /* a request of /v2/tensors */
     ks_model_call *models;   /* a request that loads, unloads or reads a model */
+    ks_change_call *changes; /* in the place of both: one that all workers make */
     ks_control *control;     /* the words of a control request, while they come */
     ks_status fault;
     ks_error error;

@@ -17,6 +17,8 @@ typedef struct ks_arrival {
     bool loopback;
     bool tls;
     bool replaces;       /* all places are taken: another connection gives way for it */
+    bool is_peer;        /* a worker's, and not a client's, */
+    uint32_t change;     /* about that change (observe/workers/ballot.h); 0: none */
     ks_address *address; /* its client's, or NULL; given back with the connection */
 } ks_arrival;
 

@@ -42,7 +42,8 @@ struct ks_http {
     int64_t
         waited_ns; /* ks_thread_waited_ns at the last walk beside bodies or responses under way; 0: there were none */
     int in_flight;
-    int loading;     /* requests that wait for the thread that loads models */
+    int loading;     /* requests that wait for the thread that loads models, or for other workers */
+    int voting;      /* of these, those that look again soon: nothing wakes them */
     int going_on;    /* connections whose chunk of a body is taken up again in the next turn */
     bool unfinished; /* the library has something to do without a new event */
     bool resumed;    /* and a connection that was resumed since its last run */
@@ -67,8 +68,6 @@ typedef enum ks_next {
 void ks_request_open(ks_http *http, ks_conn *conn);
 /* Its target, raw and terminated. */
 void ks_request_target(const ks_http *http, ks_conn *conn, const char *target);
-/* What is wrong with the parts of an absolute target, behind ks_request_target: KS_REQUEST_LINE. */
-ks_status ks_request_absolute(ks_conn *conn);
 /* conn->head is complete. read: KS_OK, or what is wrong with its form, for which conn->error has the words. */
 ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read);
 /* Bytes of the body. Returns how many of them were taken: the rest comes again. Where it sets conn->cut, the transport's cut
@@ -82,6 +81,8 @@ void ks_request_announce(const ks_http *http, ks_conn *conn, uint64_t n);
 void ks_request_check(ks_conn *conn);
 /* The body is complete. false: again in the next turn. */
 bool ks_request_end(ks_http *http, ks_conn *conn);
+/* Behind its end it may wait for what no event tells of: the thread that loads models, other workers. */
+bool ks_request_is_loading(const ks_conn *conn);
 /* Behind its end: whether there is something to respond. */
 bool ks_request_done(const ks_conn *conn);
 /* Of a request that is done: makes the response, and the transport sends it. false: more of it in the next turn. */
@@ -139,8 +140,12 @@ void ks_library_resume(ks_conn *conn);           /* if it is suspended or paused
  * reader.c in the place of ours. */
 extern const bool ks_http_prefers_library;
 
-/* --- routing.c, for request.c --- */
+/* --- routing.c --- */
 
+/* What is wrong with the parts of an absolute target, behind ks_request_target: KS_REQUEST_LINE. */
+ks_status ks_request_absolute(ks_conn *conn);
+/* Of an absolute target: its authority takes Host's place. The same errors. */
+ks_status ks_take_authority(ks_conn *conn);
 bool ks_is_connect(const ks_conn *conn);
 ks_status ks_find_route(const ks_http *http, ks_conn *conn);
 /* Behind the check of access, with what ks_find_route has said. */
@@ -151,6 +156,8 @@ bool ks_is_one_of_several(const ks_http *http); /* workers */
 /* The daemon ends, or this worker (of which the fault of a request may be the first sign), whose clients another one serves: a response is the
  * last one of its connection. */
 bool ks_is_leaving(const ks_http *http, ks_status fault);
+/* Of one of several: all of them are to make the change that the request asks this one for. */
+bool ks_is_change_of_all(const ks_http *http, const ks_conn *conn);
 /* What several workers refuse: what would be in one of them alone. KS_UNSUPPORTED. */
 ks_status ks_check_worker(const ks_http *http, ks_conn *conn);
 #endif

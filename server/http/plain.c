@@ -546,7 +546,8 @@ void ks_plain_turn(ks_http *http)
         if (conn->more && rests(conn)) {
             conn->more = false;
             read_next(http, conn);
-        } else if ((conn->infer || conn->tensors || conn->models) && !ks_request_waits(conn) && !ks_io_is_next(conn)) {
+        } else if ((conn->infer || conn->tensors || conn->models || conn->changes) && !ks_request_waits(conn) &&
+                   !ks_io_is_next(conn)) {
             resume_plain(http, conn);
         }
     }

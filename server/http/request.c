@@ -69,24 +69,6 @@ void ks_request_target(const ks_http *http, ks_conn *conn, const char *target)
     conn->target[kept] = '\0';
 }
 
-ks_status ks_request_absolute(ks_conn *conn)
-{
-    if (conn->authority == NULL) return KS_OK;
-    if (!ks_is_host(conn->authority, strlen(conn->authority)))
-        return ks_fail(&conn->error, KS_REQUEST_LINE, "the target's authority is no name or address");
-    return ks_check_target(conn->target, strlen(conn->target), &conn->error);
-}
-
-/* RFC 9112 3.2.2: the authority of an absolute target takes Host's place. */
-static ks_status take_authority(ks_conn *conn)
-{
-    const ks_status status = ks_request_absolute(conn);
-    if (status != KS_OK || conn->authority == NULL) return status;
-    conn->head.known[KS_KNOWN_HOST] = conn->authority;
-    conn->head.known_length[KS_KNOWN_HOST] = strlen(conn->authority);
-    return KS_OK;
-}
-
 /* --- head --------------------------------------------------------------------------------------------------------- */
 
 static ks_status refuse_wire(ks_conn *conn, ks_status status)
@@ -128,7 +110,7 @@ static ks_status check(ks_http *http, ks_conn *conn, ks_status read)
 {
     ks_status status = read;
     if (status == KS_OK) status = ks_check_head(&http->rules, &conn->head, &conn->error);
-    if (status == KS_OK) status = take_authority(conn);
+    if (status == KS_OK) status = ks_take_authority(conn);
     conn->cut = status != KS_OK; /* where its body ends is not known */
     if (status != KS_OK) return refuse_wire(conn, status);
     ks_status found = ks_find_route(http, conn);
@@ -136,8 +118,9 @@ static ks_status check(ks_http *http, ks_conn *conn, ks_status read)
     /* A client without the right does not learn which paths there are. */
     ks_error refused;
     http->rules.tokens = ks_tokens_follow(http->token_store, &http->tokens);
-    status =
-        ks_check_access(&http->rules, &conn->head, conn->loopback, conn->route.open, conn->route.authorized, &refused);
+    const bool trusted = conn->is_peer && !conn->head.known[KS_KNOWN_AUTHORIZATION];
+    status = ks_check_access(&http->rules, &conn->head, conn->loopback, conn->route.open,
+                             conn->route.authorized || trusted, &refused);
     if (status != KS_OK) {
         conn->error = refused;
         return status;
@@ -209,9 +192,17 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
 static ks_status begin_stays(ks_http *http, ks_conn *conn)
 {
     const ks_tensor_ask ask = {
-        .route = &conn->route, .method = conn->method, .head = &conn->head, .infers = http->infers, .client = conn};
+        .route = &conn->route,
+        .method = conn->method,
+        .head = &conn->head,
+        .infers = http->infers,
+        .client = conn,
+        .is_peer = conn->is_peer,
+        .gate = {.workers = http->api->workers, .change = conn->change, .row = http->api->worker}};
     if (http->refusing != KS_OK)
         return ks_fail(&conn->error, http->refusing, "%s", ks_response_sentence(http->refusing));
+    if (ks_is_change_of_all(http, conn))
+        return ks_change_begin(http->api, &ask, conn->target, http->wake_fd, &conn->changes, &conn->error);
     if (conn->route.handler == KS_HANDLER_models)
         return ks_models_begin(http->api, &ask, http->wake_fd, &conn->models, &conn->error);
     return ks_tensors_begin(http->api, &ask, &conn->tensors, &conn->error);
@@ -283,6 +274,7 @@ static bool is_last(const ks_http *http, const ks_conn *conn)
 static ks_status stays_fault(const ks_conn *conn, ks_error *error)
 {
     if (conn->models) return ks_models_fault(conn->models, error);
+    if (conn->changes) return ks_change_fault(conn->changes, error);
     return conn->tensors ? ks_tensors_fault(conn->tensors, error) : KS_OK;
 }
 
@@ -290,7 +282,7 @@ void ks_request_check(ks_conn *conn)
 {
     if (conn->fault != KS_OK || conn->head.content_length < (int64_t)(conn->received + swallow_bytes)) return;
     if (conn->infer) conn->fault = busy_fault(conn);
-    if (conn->tensors || conn->models) conn->fault = stays_fault(conn, &conn->error);
+    if (conn->tensors || conn->models || conn->changes) conn->fault = stays_fault(conn, &conn->error);
     conn->cut = conn->fault != KS_OK;
 }
 
@@ -306,6 +298,7 @@ static uint64_t body_most(const ks_http *http, const ks_conn *conn)
     ks_error ignored;
     if (ks_conn_uploads(conn) && stays_fault(conn, &ignored) == KS_OK) return INT64_MAX;
     if (conn->models && ks_models_loads(conn->models)) return ks_models_body_max(conn->models);
+    if (conn->changes) return ks_change_body_max(conn->changes);
     return conn->infer || conn->compat ? http->rules.max_body : 0;
 }
 
@@ -354,6 +347,7 @@ size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n
     if (conn->infer) taken = ks_infer_feed(conn->infer, bytes, n);
     if (conn->tensors) taken = ks_tensors_feed(conn->tensors, bytes, n);
     if (conn->models) taken = ks_models_feed(conn->models, bytes, n);
+    if (conn->changes) ks_change_feed(conn->changes, bytes, n);
     conn->received -= n - taken;
     ks_request_check(conn);
     return taken;
@@ -364,7 +358,8 @@ bool ks_request_end(ks_http *http, ks_conn *conn)
     if (conn->fault == KS_OK && conn->infer && !ks_infer_end(conn->infer)) return false;
     if (conn->fault == KS_OK && conn->tensors && !ks_tensors_end(conn->tensors)) return false;
     if (conn->fault == KS_OK && conn->models && !ks_models_end(conn->models)) return false;
-    http->loading += conn->models && !ks_models_done(conn->models);
+    if (conn->fault == KS_OK && conn->changes) ks_change_end(conn->changes);
+    http->loading += ks_request_is_loading(conn) && !ks_request_done(conn);
     ks_conn_enter(conn, KS_AT_WAIT);
     conn->since_ns = http->now_ns;
     return true;
@@ -372,8 +367,14 @@ bool ks_request_end(ks_http *http, ks_conn *conn)
 
 /* --- response ----------------------------------------------------------------------------------------------------- */
 
+bool ks_request_is_loading(const ks_conn *conn)
+{
+    return conn->models || conn->changes || (conn->tensors && conn->change);
+}
+
 bool ks_request_done(const ks_conn *conn)
 {
+    if (conn->fault == KS_OK && conn->changes) return ks_change_done(conn->changes);
     if (conn->fault == KS_OK && conn->tensors) return ks_tensors_done(conn->tensors);
     if (conn->fault == KS_OK && conn->models) return ks_models_done(conn->models);
     return conn->fault != KS_OK || conn->infer == NULL || ks_infer_done(conn->infer);
@@ -391,6 +392,7 @@ void ks_request_abort(ks_conn *conn, ks_status status, const char *sentence)
     if (conn->infer) ks_infer_abort(conn->infer, status, sentence);
     if (conn->tensors) ks_tensors_abort(conn->tensors, status, sentence);
     if (conn->models) ks_models_abort(conn->models, status, sentence);
+    if (conn->changes) ks_change_abort(conn->changes, status, sentence);
 }
 
 /* A text that was written to be the response's body. KS_MEMORY. */
@@ -474,8 +476,9 @@ static ks_status make_compat(ks_http *http, ks_conn *conn, ks_response *response
 static ks_status make_tensors(ks_conn *conn, ks_response *response)
 {
     ks_tensor_answer answer;
-    ks_status status = conn->models ? ks_models_respond(conn->models, &answer, &conn->error)
-                                    : ks_tensors_respond(conn->tensors, &answer, &conn->error);
+    ks_status status = conn->models    ? ks_models_respond(conn->models, &answer, &conn->error)
+                       : conn->changes ? ks_change_respond(conn->changes, &answer, &conn->error)
+                                       : ks_tensors_respond(conn->tensors, &answer, &conn->error);
     if (status != KS_OK) return status;
     if (answer.text.length > 0 || answer.text.broken) status = take_text(response, &answer.text, &conn->error);
     ks_text_fini(&answer.text);
@@ -542,9 +545,9 @@ bool ks_request_respond(ks_http *http, ks_conn *conn)
     }
     ks_response response = {.code = 0};
     if (conn->fault == KS_OK)
-        conn->fault = conn->tensors || conn->models ? make_tensors(conn, &response)
-                      : conn->compat                ? make_compat(http, conn, &response)
-                                                    : make_page(http, conn, &response);
+        conn->fault = conn->tensors || conn->models || conn->changes ? make_tensors(conn, &response)
+                      : conn->compat                                 ? make_compat(http, conn, &response)
+                                                                     : make_page(http, conn, &response);
     if (conn->fault == KS_OK)
         send_response(http, conn, &response);
     else
@@ -557,9 +560,10 @@ bool ks_request_respond(ks_http *http, ks_conn *conn)
 static void count(ks_http *http, ks_conn *conn, bool delivered)
 {
     if (!conn->counted) return;
-    if (http->logs_access || conn->head.known[KS_KNOWN_DEBUG]) ks_conn_log(http, conn, delivered);
     http->in_flight--;
     conn->counted = false;
+    if (conn->is_peer) return; /* the client's request is counted where it came in */
+    if (http->logs_access || conn->head.known[KS_KNOWN_DEBUG]) ks_conn_log(http, conn, delivered);
     if (conn->state == KS_AT_BODY)
         ks_metrics_add(http->metrics, KS_COUNT_aborted_receive, 1);
     else if (conn->state == KS_AT_WAIT)
@@ -581,6 +585,7 @@ void ks_request_sent(ks_http *http, ks_conn *conn, bool delivered)
     ks_infer_leave(&conn->infer);
     ks_tensors_leave(&conn->tensors);
     ks_models_leave(&conn->models);
+    ks_change_leave(&conn->changes);
     use_model(http, conn, NULL);
     ks_control_fini(&conn->control);
     ks_compat_fini(&conn->compat);

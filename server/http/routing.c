@@ -7,6 +7,24 @@
 
 #include "http/http_parts.h"
 
+ks_status ks_request_absolute(ks_conn *conn)
+{
+    if (conn->authority == NULL) return KS_OK;
+    if (!ks_is_host(conn->authority, strlen(conn->authority)))
+        return ks_fail(&conn->error, KS_REQUEST_LINE, "the target's authority is no name or address");
+    return ks_check_target(conn->target, strlen(conn->target), &conn->error);
+}
+
+/* RFC 9112 3.2.2: the authority of an absolute target takes Host's place. */
+ks_status ks_take_authority(ks_conn *conn)
+{
+    const ks_status status = ks_request_absolute(conn);
+    if (status != KS_OK || conn->authority == NULL) return status;
+    conn->head.known[KS_KNOWN_HOST] = conn->authority;
+    conn->head.known_length[KS_KNOWN_HOST] = strlen(conn->authority);
+    return KS_OK;
+}
+
 /* What follows the head of a CONNECT is a tunnel's, not a body: it is not sent before the response, and nothing may be read as the next
  * request. */
 bool ks_is_connect(const ks_conn *conn)
@@ -64,19 +82,21 @@ int ks_find_worker(const ks_http *http, ks_conn *conn)
     ks_query_device(query + 1, &device);
     if (device < 0 || ks_find_route(http, conn) != KS_OK || !ks_route_is_of_device(conn->route.id)) return -1;
     const int row = ks_workers_find(http->api->workers, device);
-    const bool there = row >= 0 && ks_worker_is_up(&http->api->workers->row[row]);
+    const ks_worker_row *to = row < 0 ? NULL : &http->api->workers->row[row];
+    const bool there = to && ks_worker_is_up(to) && (http->engine == NULL || atomic_load(&to->accepts));
     return there && row != http->api->worker ? row : -1;
+}
+
+bool ks_is_change_of_all(const ks_http *http, const ks_conn *conn)
+{
+    const ks_handler handler = conn->route.handler;
+    return conn->route.right != 0 && !conn->is_peer && ks_is_one_of_several(http) &&
+           (handler == KS_HANDLER_tensors || handler == KS_HANDLER_models);
 }
 
 ks_status ks_check_worker(const ks_http *http, ks_conn *conn)
 {
+    if (conn->is_peer || ks_is_change_of_all(http, conn)) return KS_OK;
     if (conn->route.right == 0 || conn->route.id == KS_ROUTE_INFER || !ks_is_one_of_several(http)) return KS_OK;
-    if (conn->route.handler == KS_HANDLER_tensors)
-        return ks_fail(&conn->error, KS_UNSUPPORTED,
-                       "one of several workers (--devices) stores no tensors: name their files at start, by --tensors");
-    if (conn->route.handler == KS_HANDLER_models)
-        return ks_fail(
-            &conn->error, KS_UNSUPPORTED,
-            "one of several workers (--devices) loads no models: name their folder at start, by --model-repository");
     return ks_fail(&conn->error, KS_UNSUPPORTED, "this would change one of several workers (--devices) alone");
 }

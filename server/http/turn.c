@@ -15,6 +15,7 @@
 #include "http/response.h"
 
 static const int64_t walk_ns = 50000000, nudge_ns = 20000000;
+static const int64_t verdict_ns = 300000; /* between two looks at the verdict about a change of several workers */
 /* That a turn goes on for while bytes of large requests move: with them alone, and beside small ones, of which the last was
  * over less than company_ns ago. */
 static const int64_t moves_ns = 100000, moves_beside_ns = 25000, company_ns = 20000000;
@@ -79,6 +80,7 @@ static int64_t wait_ns(ks_http *http, int64_t most_ns)
     if (http->conns.active_count > 0 && most_ns > walk_ns) most_ns = walk_ns;
     const int64_t streams_ns = http->infers ? ks_infers_wait_ns(http->infers) : INT64_MAX;
     if (streams_ns < most_ns) most_ns = streams_ns;
+    if (http->voting > 0 && most_ns > verdict_ns) most_ns = verdict_ns;
     return most_ns;
 }
 
@@ -169,14 +171,16 @@ static void wake_streams(ks_http *http)
 /* Requests whose model has been loaded, or could not be. */
 static void wake_loads(ks_http *http)
 {
-    http->loading = 0;
+    http->loading = http->voting = 0;
     for (int i = http->conns.active_count - 1; i >= 0; i--) {
         ks_conn *conn = http->conns.active[i];
-        if (!conn->models || conn->state != KS_AT_WAIT) continue;
-        if (ks_request_done(conn))
+        if (!ks_request_is_loading(conn) || conn->state != KS_AT_WAIT) continue;
+        if (ks_request_done(conn)) {
             conn->transport->resume(http, conn);
-        else
-            http->loading++;
+            continue;
+        }
+        http->loading++;
+        http->voting += conn->change != 0;
     }
     if (http->resumed) ks_library_run(http);
 }

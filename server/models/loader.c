@@ -79,6 +79,7 @@ static ks_model_load *new_load(const ks_load_source *source)
     load->has_if_match = source->if_match != NULL;
     if (source->if_match) snprintf(load->if_match, sizeof load->if_match, "%s", source->if_match);
     load->wake_fd = source->wake_fd;
+    load->waits = source->waits;
     return load;
 }
 
@@ -123,6 +124,20 @@ const ks_load_result *ks_model_load_result(const ks_model_load *load)
     return atomic_load_explicit(&load->done, memory_order_acquire) ? &load->result : NULL;
 }
 
+bool ks_model_load_is_ready(const ks_model_load *load)
+{
+    return atomic_load(&load->ready) || atomic_load(&load->done);
+}
+
+void ks_model_load_decide(ks_models *models, ks_model_load *load, bool serves)
+{
+    pthread_mutex_lock(&models->lock);
+    load->serves = load->decided ? load->serves : serves;
+    load->decided = true;
+    pthread_cond_broadcast(&models->decided);
+    pthread_mutex_unlock(&models->lock);
+}
+
 void ks_model_load_leave(ks_models *models, ks_model_load **pointer)
 {
     ks_model_load *load = *pointer;
@@ -131,6 +146,7 @@ void ks_model_load_leave(ks_models *models, ks_model_load **pointer)
     pthread_mutex_lock(&models->lock);
     const bool done = atomic_load(&load->done);
     load->left = true;
+    pthread_cond_broadcast(&models->decided);
     pthread_mutex_unlock(&models->lock);
     if (done) free_load(load);
 }
@@ -171,6 +187,30 @@ static bool is_there(const ks_models *models, ks_model_load *load)
     return true;
 }
 
+static void wake(int wake_fd)
+{
+    const uint64_t one = 1;
+    if (wake_fd >= 0 && TEMP_FAILURE_RETRY(write(wake_fd, &one, sizeof one)) < 0) {
+        /* The counter is full: the shard has wake-ups enough. */
+    }
+}
+
+/* Of one that waits for a word. false: it is not to serve, and says so. */
+static bool may_serve(ks_models *models, ks_model_load *load)
+{
+    if (ks_models_may_publish(models, load, &load->result.fault) != KS_OK) return false;
+    atomic_store(&load->ready, true);
+    wake(load->wake_fd);
+    pthread_mutex_lock(&models->lock);
+    while (!load->decided && !load->left && !models->stop) pthread_cond_wait(&models->decided, &models->lock);
+    const bool serves = load->decided && load->serves;
+    pthread_mutex_unlock(&models->lock);
+    if (!serves)
+        ks_fail(&load->result.fault, KS_UNAVAILABLE, "model '%s' is not wanted any more: nothing has changed",
+                load->name);
+    return serves;
+}
+
 static void load_model(ks_models *models, ks_model_load *load)
 {
     ks_load_result *result = &load->result;
@@ -186,6 +226,10 @@ static void load_model(ks_models *models, ks_model_load *load)
     if (result->cut.status != KS_OK)
         KS_LOG(KS_LOG_WARN, "a smaller max_batch than the preset one", KS_TEXT("model", load->label),
                KS_INT("max_batch", result->max_batch), KS_TEXT("why", result->cut.text));
+    if (load->waits && !may_serve(models, load)) {
+        ks_loaded_free(&loaded);
+        return;
+    }
     if (ks_models_publish_take(models, load, loaded, &result->created, &result->fault) != KS_OK) return;
     ks_warm_wait(models, load->label);
     KS_LOG(KS_LOG_INFO, "model loaded", KS_TEXT("model", load->label), KS_INT("nodes", result->nodes),
@@ -197,6 +241,7 @@ static void load_one(ks_models *models, ks_model_load *load)
     if (is_there(models, load)) return;
     load_model(models, load);
     const ks_error *fault = &load->result.fault;
+    if (atomic_load(&load->ready) && fault->status == KS_UNAVAILABLE) return; /* what it is does not change */
     if (load->folder || (fault->status == KS_OK && !load->tenant_name[0]))
         ks_models_note(models, load->name, fault->status == KS_OK ? NULL : fault->text);
 }
@@ -220,13 +265,9 @@ static void *work(void *context)
 {
     ks_models *models = context;
     for (ks_model_load *load; (load = next_load(models)) != NULL;) {
-        const uint64_t one = 1;
         const int wake_fd = load->wake_fd;
         load_one(models, load);
-        if (!end_load(models, load) || wake_fd < 0) continue;
-        if (TEMP_FAILURE_RETRY(write(wake_fd, &one, sizeof one)) < 0) {
-            /* The counter is full: the shard has wake-ups enough. */
-        }
+        if (end_load(models, load)) wake(wake_fd);
     }
     return NULL;
 }
@@ -250,10 +291,12 @@ ks_status ks_models_open(const ks_models_options *options, ks_models **out, ks_e
     models->last = &models->first;
     pthread_mutex_init(&models->lock, NULL);
     pthread_cond_init(&models->given, NULL);
+    pthread_cond_init(&models->decided, NULL);
     init_warmed(&models->warmed);
     const int failure = pthread_create(&models->loader, NULL, work, models);
     if (failure) {
         pthread_cond_destroy(&models->given);
+        pthread_cond_destroy(&models->decided);
         pthread_cond_destroy(&models->warmed);
         pthread_mutex_destroy(&models->lock);
         free(models);
@@ -272,6 +315,7 @@ void ks_models_close(ks_models **pointer)
     pthread_mutex_lock(&models->lock);
     models->stop = true;
     pthread_cond_signal(&models->given);
+    pthread_cond_broadcast(&models->decided);
     pthread_cond_broadcast(&models->warmed);
     pthread_mutex_unlock(&models->lock);
     pthread_join(models->loader, NULL);
@@ -297,6 +341,7 @@ void ks_models_close(ks_models **pointer)
         ks_loaded_free(&loaded);
     }
     pthread_cond_destroy(&models->given);
+    pthread_cond_destroy(&models->decided);
     pthread_cond_destroy(&models->warmed);
     pthread_mutex_destroy(&models->lock);
     free(models);

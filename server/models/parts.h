@@ -47,8 +47,11 @@ struct ks_model_load {
     int wake_fd;
     ks_load_result result; /* complete once it is done */
     _Atomic bool done;
-    bool loading; /* its name is said to be loading */
-    bool left;    /* under the table's lock: no request waits for it */
+    bool waits;           /* for a word, once it is ready: */
+    _Atomic bool ready;   /* it is */
+    bool decided, serves; /* under the table's lock */
+    bool loading;         /* its name is said to be loading */
+    bool left;            /* under the table's lock: no request waits for it */
     ks_model_load *next;
 };
 
@@ -61,6 +64,7 @@ struct ks_models {
     ks_models_options options; /* fixed after open */
     pthread_t loader;
     pthread_cond_t given, warmed; /* warmed: by CLOCK_MONOTONIC */
+    pthread_cond_t decided;       /* about a load that waits */
     /* under lock: */
     pthread_mutex_t lock;
     ks_model_load *first, **last; /* that wait */
@@ -84,6 +88,8 @@ ks_status ks_models_check(const ks_models *models, const char *label, bool only_
 ks_status ks_models_check_quota(const ks_models *models, const char *label, uint64_t models_max, ks_error *error);
 /* Once: the name is no longer said to be loading on behalf of this load. */
 void ks_models_loading_ends(ks_model_load *load);
+/* Whether it could be published, as things are: its name has a place then, which it keeps. The same errors. */
+ks_status ks_models_may_publish(ks_models *models, const ks_model_load *load, ks_error *error);
 /* The name is its own from now on; takes it, whatever comes of it. KS_PRECONDITION, KS_QUOTA, KS_RESERVED. */
 ks_status ks_models_publish_take(ks_models *models, ks_model_load *load, ks_loaded *loaded, bool *created,
                                  ks_error *error);

@@ -118,6 +118,18 @@ void ks_models_loading_ends(ks_model_load *load)
     load->loading = false;
 }
 
+ks_status ks_models_may_publish(ks_models *models, const ks_model_load *load, ks_error *error)
+{
+    int index;
+    pthread_mutex_lock(&models->lock);
+    ks_status status =
+        ks_models_check(models, load->label, load->only_new, load->has_if_match ? load->if_match : NULL, error);
+    if (status == KS_OK) status = ks_models_check_quota(models, load->label, load->models_max, error);
+    if (status == KS_OK) status = make_place(load->label, &index, error);
+    pthread_mutex_unlock(&models->lock);
+    return status;
+}
+
 ks_status ks_models_publish_take(ks_models *models, ks_model_load *load, ks_loaded *loaded, bool *created,
                                  ks_error *error)
 {
@@ -145,18 +157,30 @@ ks_status ks_models_publish_take(ks_models *models, ks_model_load *load, ks_load
     return status;
 }
 
-ks_status ks_models_unload(ks_models *models, const char *label, const char *if_match, ks_error *error)
+/* With the lock. */
+static ks_status check_unload(const ks_models *models, const char *label, int index, const char *if_match,
+                              ks_error *error)
 {
     const char *const name = ks_model_bare(label);
-    ks_status status = KS_OK;
+    if (index == -2) return reserved(name, error);
+    if (index < 0 || !models->current[index])
+        return ks_fail(error, KS_MODEL, "Request for unknown model: '%s' has no available versions", name);
+    return check_match(models->current[index], name, if_match, error);
+}
+
+ks_status ks_models_may_unload(ks_models *models, const char *label, const char *if_match, ks_error *error)
+{
+    pthread_mutex_lock(&models->lock);
+    const ks_status status = check_unload(models, label, place_of(label), if_match, error);
+    pthread_mutex_unlock(&models->lock);
+    return status;
+}
+
+ks_status ks_models_unload(ks_models *models, const char *label, const char *if_match, ks_error *error)
+{
     pthread_mutex_lock(&models->lock);
     const int index = place_of(label);
-    if (index == -2)
-        status = reserved(name, error);
-    else if (index < 0 || !models->current[index])
-        status = ks_fail(error, KS_MODEL, "Request for unknown model: '%s' has no available versions", name);
-    else
-        status = check_match(models->current[index], name, if_match, error);
+    const ks_status status = check_unload(models, label, index, if_match, error);
     if (status == KS_OK) {
         ks_model_publish(index, NULL);
         retire(models, models->current[index]);

@@ -61,7 +61,8 @@ typedef struct ks_load_source {
     const ks_load_part *part;
     bool only_new;        /* If-None-Match: * */
     const char *if_match; /* ETag without quotes, "*": any; NULL: no condition */
-    int wake_fd;          /* an eventfd, written when it is done */
+    int wake_fd;          /* an eventfd, written when it is done, or ready */
+    bool waits;           /* once it is ready to serve it waits for ks_model_load_decide */
 } ks_load_source;
 
 /* What came of it. */
@@ -81,10 +82,17 @@ ks_status ks_models_may_load(ks_models *models, const ks_load_source *source, ks
 /* The same, and KS_BUDGET: as many loads wait as can. KS_MEMORY. */
 ks_status ks_models_load(ks_models *models, const ks_load_source *source, ks_model_load **out, ks_error *error);
 const ks_load_result *ks_model_load_result(const ks_model_load *load); /* NULL: not done yet */
-void ks_model_load_leave(ks_models *models, ks_model_load **load);     /* one that is not done goes on by itself */
+/* Of one that waits: it is ready to serve, or done. */
+bool ks_model_load_is_ready(const ks_model_load *load);
+/* It serves, or not: KS_UNAVAILABLE. Once. */
+void ks_model_load_decide(ks_models *models, ks_model_load *load, bool serves);
+/* One that is not done goes on by itself; one that waits yet does not serve. */
+void ks_model_load_leave(ks_models *models, ks_model_load **load);
 
 /* Of that label (base/model.h). KS_RESERVED, KS_MODEL (nothing is loaded by that name), KS_PRECONDITION. */
 ks_status ks_models_unload(ks_models *models, const char *label, const char *if_match, ks_error *error);
+ks_status ks_models_may_unload(ks_models *models, const char *label, const char *if_match,
+                               ks_error *error); /* as things are */
 
 /* Why a model of the repository is not loaded; NULL: it is, or is none of it. Names of operations have none. */
 enum { KS_MODEL_NOTE_MAX = 256 };

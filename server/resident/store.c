@@ -235,6 +235,12 @@ ks_status ks_store_publish_take(ks_store *store, const ks_put *puts, ks_content 
     return status;
 }
 
+static ks_status no_content(const char *etag, ks_error *error)
+{
+    return ks_fail(error, KS_CONTENT, "no content with the etag %s is here: send it",
+                   ks_quoted(etag, strlen(etag)).text);
+}
+
 ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks_put_outcome *outcome,
                         ks_tensor_entry *entry, ks_error *error)
 {
@@ -242,9 +248,7 @@ ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks
     pthread_mutex_lock(&store->lock);
     ks_status status = prepare(store, put, &made, 1, error);
     ks_content_record *record = ks_content_find(ks_owner_find(store, put->tenant->name), etag);
-    if (status == KS_OK && !record)
-        status = ks_fail(error, KS_CONTENT, "no content with the etag %s is here: send it",
-                         ks_quoted(etag, strlen(etag)).text);
+    if (status == KS_OK && !record) status = no_content(etag, error);
     if (status == KS_OK) {
         ks_content *none = NULL;
         *outcome = put_name(store, put, record, &made, &none, entry);
@@ -252,6 +256,28 @@ ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks
     }
     pthread_mutex_unlock(&store->lock);
     free(made);
+    return status;
+}
+
+ks_status ks_store_may_publish(ks_store *store, const ks_put *puts, int count, ks_error *error)
+{
+    ks_tensor_name **made = calloc((size_t)count + 1, sizeof *made);
+    if (!made) return ks_fail(error, KS_MEMORY, "no memory for the names of %d tensors", count);
+    pthread_mutex_lock(&store->lock);
+    const ks_status status = prepare(store, puts, made, count, error);
+    pthread_mutex_unlock(&store->lock);
+    for (int i = 0; i < count; i++) free(made[i]);
+    free(made);
+    return status;
+}
+
+ks_status ks_store_may_link(ks_store *store, const ks_put *put, const char *etag, ks_error *error)
+{
+    pthread_mutex_lock(&store->lock);
+    ks_status status = check_put(store, put, 0, error);
+    if (status == KS_OK && !ks_content_find(ks_owner_find(store, put->tenant->name), etag))
+        status = no_content(etag, error);
+    pthread_mutex_unlock(&store->lock);
     return status;
 }
 
@@ -284,14 +310,31 @@ ks_status ks_store_hold(ks_store *store, const ks_tenant *tenant, const char *te
     return status;
 }
 
+/* With the lock. */
+static ks_status check_delete(const ks_store *store, const ks_tensor_name *name, const char *text, const char *if_match,
+                              ks_error *error)
+{
+    ks_status status = name ? KS_OK : ks_name_check(store, NULL, text, strlen(text), error);
+    if (status == KS_OK) status = check_read_only(name, error);
+    if (status == KS_OK) status = check_match(name, text, if_match, error);
+    return status;
+}
+
+ks_status ks_store_may_delete(ks_store *store, const ks_tenant *tenant, const char *text, const char *if_match,
+                              ks_error *error)
+{
+    pthread_mutex_lock(&store->lock);
+    const ks_status status = check_delete(store, resolve(store, tenant, text), text, if_match, error);
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
 ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *text, const char *if_match,
                           ks_error *error)
 {
     pthread_mutex_lock(&store->lock);
     ks_tensor_name *name = resolve(store, tenant, text);
-    ks_status status = name ? KS_OK : ks_name_check(store, NULL, text, strlen(text), error);
-    if (status == KS_OK) status = check_read_only(name, error);
-    if (status == KS_OK) status = check_match(name, text, if_match, error);
+    const ks_status status = check_delete(store, name, text, if_match, error);
     if (status == KS_OK) {
         store->gone[KS_GONE_DELETE]++;
         ks_name_remove(store, &name);
@@ -331,11 +374,47 @@ void ks_store_turn(ks_store *store, int64_t now_ns)
 {
     pthread_mutex_lock(&store->lock);
     for (ks_tensor_name *name; (name = ks_name_first_due(store)) != NULL && name->due_ns <= now_ns;) {
+        if (name->record && store->options.goes_together) break;
         if (name->record) store->gone[KS_GONE_TTL]++;
         ks_name_remove(store, &name);
     }
     ks_owner_sweep(store);
     pthread_mutex_unlock(&store->lock);
+}
+
+/* --- for other workers ------------------------------------------------------------------------------------------------------ */
+
+bool ks_store_first_due(ks_store *store, char tenant[KS_TENANT_NAME_MAX + 1], char text[KS_TENSOR_NAME_MAX + 1])
+{
+    pthread_mutex_lock(&store->lock);
+    const ks_tensor_name *name = ks_name_first_due(store);
+    const bool is_due = name && name->record && name->due_ns <= store->options.now_ns();
+    if (is_due) {
+        memcpy(tenant, name->owner->name, strlen(name->owner->name) + 1);
+        memcpy(text, name->text, (size_t)name->length + 1);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return is_due;
+}
+
+void ks_store_prolong(ks_store *store, const char *tenant, const char *text, int64_t expires_in_s)
+{
+    pthread_mutex_lock(&store->lock);
+    const ks_owner *owner = ks_owner_find(store, tenant);
+    ks_tensor_name *name = owner ? ks_name_find(owner, text, strlen(text)) : NULL;
+    const int64_t now_ns = store->options.now_ns();
+    if (name && name->ttl_s > 0) name->last_ns = now_ns - (name->ttl_s - expires_in_s) * KS_SECOND_NS;
+    pthread_mutex_unlock(&store->lock);
+}
+
+bool ks_store_tenant_at(ks_store *store, int index, char tenant[KS_TENANT_NAME_MAX + 1])
+{
+    pthread_mutex_lock(&store->lock);
+    const ks_owner *owner = store->owners;
+    for (; owner && index > 0; index--) owner = owner->next;
+    if (owner) memcpy(tenant, owner->name, strlen(owner->name) + 1);
+    pthread_mutex_unlock(&store->lock);
+    return owner != NULL;
 }
 
 void ks_store_count_put(ks_store *store, bool aborted)

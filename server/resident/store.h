@@ -39,6 +39,7 @@ typedef struct ks_store_options {
     int uploads_max;      /* at a time */
     uint64_t generation;
     int record_fd;           /* KS_RECORD_BYTES of memory that outlive this process: its names; -1: none */
+    bool goes_together;      /* tensors whose ttl is over stay until they are deleted: other workers have them, too */
     int64_t (*now_ns)(void); /* NULL: ks_now_ns */
 } ks_store_options;
 
@@ -130,6 +131,11 @@ ks_status ks_store_publish_take(ks_store *store, const ks_put *puts, ks_content 
 /* The name for a content of the tenant's that is there, and the attributes anew. KS_CONTENT: none has that etag. */
 ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks_put_outcome *outcome,
                         ks_tensor_entry *entry, ks_error *error);
+/* Whether these could be, as things are; nothing changes. Of workers, which change what they have together. */
+ks_status ks_store_may_publish(ks_store *store, const ks_put *puts, int count, ks_error *error);
+ks_status ks_store_may_link(ks_store *store, const ks_put *put, const char *etag, ks_error *error);
+ks_status ks_store_may_delete(ks_store *store, const ks_tenant *tenant, const char *name, const char *if_match,
+                              ks_error *error);
 /* Whether the tenant has a content of that datatype and shape whose raw body had that SHA-256; its etag. For Expect with Repr-Digest. */
 bool ks_store_has_body(ks_store *store, const ks_tenant *tenant, const unsigned char digest[KS_DIGEST_BYTES],
                        const ks_tensor *tensor, char etag[KS_ETAG_MAX + 1]);
@@ -156,8 +162,17 @@ ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *
 int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, const char *after, int most,
                   ks_tensor_entry *out, bool *more);
 
-/* Tensors whose ttl is over go. About once a second, on any thread, always the same. */
+/* Tensors whose ttl is over go, but where options.goes_together is set. About once a second, on any thread, always the same. */
 void ks_store_turn(ks_store *store, int64_t now_ns);
+
+/* What several workers, which have the same, ask of each other: */
+
+/* The tensor whose ttl was over first, and whose it is; false: there is none. */
+bool ks_store_first_due(ks_store *store, char tenant[KS_TENANT_NAME_MAX + 1], char name[KS_TENSOR_NAME_MAX + 1]);
+/* It has been used elsewhere: its ttl is over in so many seconds. */
+void ks_store_prolong(ks_store *store, const char *tenant, const char *name, int64_t expires_in_s);
+/* The name of a tenant, by any order that stays while nothing changes; false: past the last one. */
+bool ks_store_tenant_at(ks_store *store, int index, char tenant[KS_TENANT_NAME_MAX + 1]);
 
 typedef struct ks_store_stats {
     uint64_t tensors, bytes, form_bytes, limit_bytes, held_bytes, generation; /* bytes: without those of forms */

@@ -35,6 +35,7 @@ struct ks_model_call {
     ks_load_words wanted;      /* what it asks for */
     ks_transfer *upload;       /* of a file that has it; NULL: the body is the definition */
     bool ended;                /* the body has */
+    bool responded;            /* what was asked for has been tried */
     ks_model_load *load;       /* NULL: none yet */
     int64_t wait_ns, until_ns; /* for the load; 0: it has not been asked for */
     /* fields of the answer: */
@@ -80,7 +81,8 @@ static ks_load_source source_of(const ks_model_call *call)
                             .name = call->name,
                             .only_new = call->words.only_new,
                             .if_match = call->words.has_if_match ? call->words.if_match : NULL,
-                            .wake_fd = call->wake_fd};
+                            .wake_fd = call->wake_fd,
+                            .waits = ks_gate_is(&call->ask.gate)};
 }
 
 /* A file that has the definition and its tensors: these go where they are to stay as they come. */
@@ -231,6 +233,11 @@ size_t ks_models_feed(ks_model_call *call, const char *bytes, size_t n)
     return n;
 }
 
+static ks_status no_only_new(ks_model_call *call)
+{
+    return ks_fail(&call->fault, KS_FIELD, "If-None-Match says nothing of a DELETE");
+}
+
 static void load_text(ks_model_call *call)
 {
     ks_load_source source = source_of(call);
@@ -334,12 +341,48 @@ static bool is_load_over(ks_model_call *call)
     return true;
 }
 
+/* Whether the change could be, as things are; a load says that itself. */
+static ks_status may_change(ks_model_call *call)
+{
+    const char *const match = call->words.has_if_match ? call->words.if_match : NULL;
+    const bool deletes = call->ask.method == KS_METHOD_DELETE;
+    if (deletes && call->words.only_new) return no_only_new(call);
+    if (!deletes && call->ask.route->id != KS_ROUTE_UNLOAD) return KS_OK;
+    return ks_models_may_unload(call->models, call->label, match, &call->fault);
+}
+
+/* Not ready for the verdict: true where there will be an answer without one. */
+static bool is_refused(ks_model_call *call)
+{
+    if (!call->load) return may_change(call) != KS_OK;
+    const ks_load_result *result = ks_model_load_result(call->load);
+    if (result) return result->fault.status != KS_OK;
+    return !ks_model_load_is_ready(call->load) && is_load_over(call);
+}
+
+/* Of a change that all workers make: whether this one has its answer, or is ready and may go on. */
+static bool passes(ks_model_call *call)
+{
+    ks_gate *gate = &call->ask.gate;
+    if (!gate->voted && is_refused(call)) return true;
+    if (!gate->voted && call->load && !ks_model_load_is_ready(call->load)) return false;
+    const ks_verdict verdict = ks_gate_look(gate);
+    if (verdict == KS_VERDICT_OPEN) return false;
+    if (call->load) ks_model_load_decide(call->models, call->load, verdict == KS_VERDICT_DONE);
+    if (verdict == KS_VERDICT_DROPPED)
+        ks_fail(&call->fault, KS_UNAVAILABLE, "not all workers can: nothing has changed");
+    return true;
+}
+
 bool ks_models_done(ks_model_call *call)
 {
     if (call->fault.status != KS_OK) return true;
     if (call->ended && !call->load && (!is_file_done(call) || call->fault.status != KS_OK))
         return call->fault.status != KS_OK;
-    return !call->load || is_load_over(call);
+    const bool of_all = ks_gate_is(&call->ask.gate);
+    if (of_all && !passes(call)) return false;
+    if (call->fault.status != KS_OK || !call->load) return true;
+    return of_all ? ks_model_load_result(call->load) != NULL : is_load_over(call); /* agreed on, and so waited for */
 }
 
 bool ks_models_waits(const ks_model_call *call)
@@ -355,6 +398,7 @@ ks_status ks_models_fault(const ks_model_call *call, ks_error *error)
 
 void ks_models_abort(ks_model_call *call, ks_status status, const char *sentence)
 {
+    if (call->ask.gate.voted && ks_gate_leave(&call->ask.gate) == KS_VERDICT_DONE) return; /* the others do it, too */
     if (call->fault.status == KS_OK) ks_fail(&call->fault, status, "%s", sentence);
 }
 
@@ -409,7 +453,7 @@ static ks_status respond_repository(ks_model_call *call)
 static ks_status respond_delete(ks_model_call *call, ks_tensor_answer *out)
 {
     out->code = 204;
-    if (call->words.only_new) return ks_fail(&call->fault, KS_FIELD, "If-None-Match says nothing of a DELETE");
+    if (call->words.only_new) return no_only_new(call);
     return ks_models_unload(call->models, call->label, call->words.has_if_match ? call->words.if_match : NULL,
                             &call->fault);
 }
@@ -435,6 +479,7 @@ ks_status ks_models_respond(ks_model_call *call, ks_tensor_answer *out, ks_error
 {
     *out = (ks_tensor_answer){.code = 200};
     ks_text_init(&out->text, ANSWER_MAX);
+    call->responded = true;
     ks_status status = call->fault.status;
     if (status == KS_OK)
         status = is_of_repository(call)                       ? respond_repository(call)
@@ -447,11 +492,24 @@ ks_status ks_models_respond(ks_model_call *call, ks_tensor_answer *out, ks_error
     return status;
 }
 
+/* Who asked has gone. What all have agreed on is done all the same. */
+static void leave_gate(ks_model_call *call)
+{
+    ks_tensor_answer answer;
+    ks_error ignored;
+    if (ks_gate_leave(&call->ask.gate) != KS_VERDICT_DONE) return;
+    if (call->load)
+        ks_model_load_decide(call->models, call->load, true);
+    else if (ks_models_respond(call, &answer, &ignored) == KS_OK)
+        ks_text_fini(&answer.text);
+}
+
 void ks_models_leave(ks_model_call **pointer)
 {
     ks_model_call *call = *pointer;
     *pointer = NULL;
     if (!call) return;
+    if (call->ask.gate.voted && !call->responded) leave_gate(call);
     ks_model_load_leave(call->models, &call->load);
     ks_transfer_leave(&call->upload);
     ks_load_body_fini(&call->body);

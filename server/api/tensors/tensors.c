@@ -24,9 +24,10 @@ struct ks_tensor_call {
     ks_tenant tenant;
     char tenant_name[KS_TENANT_NAME_MAX + 1], name[KS_TENSOR_NAME_MAX + 1];
     ks_put put;
-    bool links;  /* no bytes: the content of words.etag */
-    bool spares; /* and the body that is announced is not wanted */
-    bool answered;
+    bool links;          /* no bytes: the content of words.etag */
+    bool spares;         /* and the body that is announced is not wanted */
+    bool answered;       /* a PUT was done */
+    bool responded;      /* what was asked for has been tried */
     ks_transfer *upload; /* NULL: no bytes are wanted */
     int64_t begun_ns;
     ks_tensor_entry entry;
@@ -204,6 +205,47 @@ bool ks_tensors_uploads(const ks_tensor_call *call)
 
 /* --- the body ----------------------------------------------------------------------------------------------------- */
 
+/* Whether the change could be, as things are. */
+static ks_status may_put_all(ks_tensor_call *call)
+{
+    const int count = ks_upload_count(call->upload);
+    ks_put *puts = calloc((size_t)count + 1, sizeof *puts);
+    if (!puts) return ks_fail(&call->fault, KS_MEMORY, "no memory for %d tensors", count);
+    for (int i = 0; i < count; i++) {
+        puts[i] = call->put;
+        puts[i].name = ks_upload_name(call->upload, i);
+    }
+    const ks_status status = ks_store_may_publish(call->store, puts, count, &call->fault);
+    free(puts);
+    return status;
+}
+
+static ks_status may_delete(ks_tensor_call *call)
+{
+    if (call->words.only_new) return ks_fail(&call->fault, KS_FIELD, "If-None-Match says nothing of a DELETE");
+    return ks_store_may_delete(call->store, &call->tenant, call->name,
+                               call->words.has_if_match ? call->words.if_match : NULL, &call->fault);
+}
+
+static ks_status may_change(ks_tensor_call *call)
+{
+    if (call->ask.method == KS_METHOD_DELETE) return may_delete(call);
+    if (call->links) return ks_store_may_link(call->store, &call->put, call->words.etag, &call->fault);
+    if (call->ask.route->id == KS_ROUTE_TENSORS) return may_put_all(call);
+    return ks_store_may_publish(call->store, &call->put, 1, &call->fault);
+}
+
+/* Of a change that all workers make: whether this one has its answer, or is ready and may go on. */
+static bool passes(ks_tensor_call *call)
+{
+    ks_gate *gate = &call->ask.gate;
+    if (call->fault.status != KS_OK || (!gate->voted && may_change(call) != KS_OK)) return true;
+    const ks_verdict verdict = ks_gate_look(gate);
+    if (verdict == KS_VERDICT_DROPPED)
+        ks_fail(&call->fault, KS_UNAVAILABLE, "not all workers can: nothing has changed");
+    return verdict != KS_VERDICT_OPEN;
+}
+
 static void take_fault(ks_tensor_call *call)
 {
     const ks_error *fault = ks_transfer_fault(call->upload);
@@ -232,12 +274,17 @@ bool ks_tensors_waits(const ks_tensor_call *call)
     return call->upload && call->fault.status == KS_OK && ks_transfer_waits(call->upload);
 }
 
-bool ks_tensors_done(ks_tensor_call *call)
+static bool is_uploaded(ks_tensor_call *call)
 {
     if (!call->upload || call->fault.status != KS_OK) return true;
     const bool done = ks_upload_done(call->upload);
     take_fault(call);
     return done;
+}
+
+bool ks_tensors_done(ks_tensor_call *call)
+{
+    return is_uploaded(call) && (!ks_gate_is(&call->ask.gate) || passes(call));
 }
 
 ks_status ks_tensors_fault(const ks_tensor_call *call, ks_error *error)
@@ -248,6 +295,7 @@ ks_status ks_tensors_fault(const ks_tensor_call *call, ks_error *error)
 
 void ks_tensors_abort(ks_tensor_call *call, ks_status status, const char *sentence)
 {
+    if (call->ask.gate.voted && ks_gate_leave(&call->ask.gate) == KS_VERDICT_DONE) return; /* the others do it, too */
     if (call->fault.status == KS_OK) ks_fail(&call->fault, status, "%s", sentence);
 }
 
@@ -429,8 +477,9 @@ static ks_status respond_read(ks_tensor_call *call, ks_tensor_answer *out)
     const ks_head *head = call->ask.head;
     const char *const none = head->known[KS_KNOWN_IF_NONE_MATCH], *const accept = head->known[KS_KNOWN_ACCEPT];
     ks_content *content = NULL;
-    ks_status status = ks_store_hold(call->store, &call->tenant, call->name, call->ask.method == KS_METHOD_GET,
-                                     &content, &call->entry, &call->fault);
+    const bool uses = call->ask.method == KS_METHOD_GET && !call->ask.is_peer;
+    ks_status status =
+        ks_store_hold(call->store, &call->tenant, call->name, uses, &content, &call->entry, &call->fault);
     if (status != KS_OK) return status;
     out->varies = true;
     if (none && ks_tensor_tag_is_in(none, content->etag)) {
@@ -462,6 +511,7 @@ ks_status ks_tensors_respond(ks_tensor_call *call, ks_tensor_answer *out, ks_err
 {
     *out = (ks_tensor_answer){.code = 200};
     ks_text_init(&out->text, LIST_TEXT_MAX);
+    call->responded = true;
     if (call->fault.status == KS_OK) respond(call, out);
     if (call->fault.status == KS_OK) return KS_OK;
     ks_text_fini(&out->text);
@@ -469,11 +519,21 @@ ks_status ks_tensors_respond(ks_tensor_call *call, ks_tensor_answer *out, ks_err
     return error->status;
 }
 
+/* Who asked has gone. What all have agreed on is done all the same. */
+static void leave_gate(ks_tensor_call *call)
+{
+    ks_tensor_answer answer;
+    ks_error ignored;
+    if (ks_gate_leave(&call->ask.gate) == KS_VERDICT_DONE && ks_tensors_respond(call, &answer, &ignored) == KS_OK)
+        ks_text_fini(&answer.text);
+}
+
 void ks_tensors_leave(ks_tensor_call **pointer)
 {
     ks_tensor_call *call = *pointer;
     *pointer = NULL;
     if (!call) return;
+    if (call->ask.gate.voted && !call->responded) leave_gate(call);
     const bool refused = call->fault.status != KS_OK && call->fault.status != KS_CANCELLED;
     if (call->ask.method == KS_METHOD_PUT && !call->answered) ks_store_count_put(call->store, !refused);
     ks_transfer_leave(&call->upload);

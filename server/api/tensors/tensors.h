@@ -9,6 +9,7 @@
 #include "api/view.h"
 #include "base/head.h"
 #include "base/text.h"
+#include "observe/workers/ballot.h"
 #include "request/transfer.h"
 
 typedef struct ks_tensor_call ks_tensor_call;
@@ -19,6 +20,8 @@ typedef struct ks_tensor_ask {
     const ks_head *head;
     ks_infers *infers;
     void *client; /* what ks_infers_woken gives back */
+    bool is_peer; /* another worker asks, or this one's thread of changes; */
+    ks_gate gate; /* for a change that all of them make */
 } ks_tensor_ask;
 
 /* Texts are the call's. */

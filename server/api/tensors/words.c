@@ -14,13 +14,20 @@ static const int64_t ttl_max_s = 3650 * 86400ll;
 
 /* --- the query ---------------------------------------------------------------------------------------------------- */
 
-enum { AT_PUT = 1, AT_PUT_ALL = 2, AT_ONE = 4, AT_LIST = 8 }; /* GET, HEAD and DELETE of one; of all */
+enum {
+    AT_PUT = 1,
+    AT_PUT_ALL = 2,
+    AT_ONE = 4,
+    AT_LIST = 8,
+    AT_PEER = 16
+}; /* GET, HEAD and DELETE of one; of all; a worker's */
 
 static int place_of(const ks_tensor_ask *ask)
 {
     const bool all = ask->route->id == KS_ROUTE_TENSORS;
-    if (ask->method == KS_METHOD_PUT) return all ? AT_PUT_ALL : AT_PUT;
-    return all ? AT_LIST : AT_ONE;
+    const int peer = ask->is_peer ? AT_PEER : 0;
+    if (ask->method == KS_METHOD_PUT) return (all ? AT_PUT_ALL : AT_PUT) | peer;
+    return (all ? AT_LIST : AT_ONE) | peer;
 }
 
 static ks_status wrong(const ks_query_pair *pair, const char *what, ks_error *error)
@@ -139,7 +146,7 @@ static const struct {
     {"prefix", AT_PUT_ALL | AT_LIST, read_prefix},
     {"limit", AT_LIST, read_limit},
     {"after", AT_LIST, read_after},
-    {"tenant", AT_ONE | AT_LIST, read_tenant},
+    {"tenant", AT_ONE | AT_LIST | AT_PEER, read_tenant},
 };
 enum { MEMBERS = sizeof members / sizeof members[0] };
 

@@ -26,6 +26,7 @@ static ks_status open_store(ks_daemon *daemon, ks_error *error)
                                       .ttl_s = config->tensor_ttl / KS_S,
                                       .uploads_max = (int)config->tensor_uploads,
                                       .generation = (uint64_t)ks_process_said(KS_SUPERVISOR_STARTS, 1),
+                                      .goes_together = daemon->workers && daemon->workers->count > 1,
                                       .record_fd = (int)ks_process_said(KS_SUPERVISOR_RECORD, -1)};
     if (options.record_fd >= 0) fcntl(options.record_fd, F_SETFD, FD_CLOEXEC);
     ks_status status = ks_store_open(&options, &daemon->store, error);

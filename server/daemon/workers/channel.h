@@ -1,10 +1,17 @@
 /* Hands accepted sockets from the supervisor to a worker: a pair of sockets that keeps messages apart, each with one descriptor
  * and the number of the listener that it came from. The supervisor keeps both ends, so that what a worker has not taken
- * outlives the worker. Any thread; the caller owns the ends. */
+ * outlives the worker. Workers give to each other, too, and then the number is no listener's. Any thread; the caller owns the ends. */
 #ifndef KS_CHANNEL_H
 #define KS_CHANNEL_H
 #include <stdbool.h>
 #include <stdint.h>
+
+/* In the place of a listener's number: */
+enum {
+    KS_CHANNEL_PEER =
+        1 << 30, /* a connection of another worker, or its own; the lower bits: the change that it is about, 0: none */
+    KS_CHANNEL_KEEP = 1 << 29 /* the file of a change (api/changes/change.h), for workers that come back */
+};
 
 typedef struct ks_channel {
     int give, take; /* its ends; -1: none */

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/notify.h"
 #include "daemon/workers/channel.h"
+#include "observe/workers/ballot.h"
 #include "observe/metrics.h"
 
 enum {
@@ -198,7 +199,10 @@ static void give_again(fleet *self, member *one, bool admin)
         const int fd = ks_channel_take(end, &listener);
         if (fd < 0 && errno != ECONNABORTED) break;
         if (!admin) atomic_fetch_sub(&one->row->given, 1); /* also one that descriptors were out for: it is gone */
-        if (fd >= 0) give_take(self, fd, listener);
+        if (fd >= 0 && listener < (uint32_t)self->sockets->count)
+            give_take(self, fd, listener);
+        else if (fd >= 0)
+            close(fd); /* of a worker, which sees that */
     }
     if (!admin && !ks_worker_is_up(one->row)) count_given(one);
 }
@@ -336,7 +340,10 @@ static void ended(fleet *self, member *one, int status)
     one->process.pid = 0;
     one->has_served = one->has_served || served;
     atomic_store(&row->admits, false);
-    atomic_store(&row->pid, 0);
+    atomic_store(&row->asks, false);
+    atomic_store(&row->joined, false);
+    const int pid = atomic_exchange(&row->pid, 0);
+    ks_changes_unlock(self->workers, pid);
     atomic_store(&row->exit_code, code);
     atomic_store(&row->connections, 0);
     give_again(self, one, false);

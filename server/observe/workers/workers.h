@@ -16,7 +16,7 @@
 #include "base/text.h"
 
 #define KS_WORKER_STUCK_NS 2000000000LL
-enum { KS_WORKERS_MAX = 16, KS_WORKER_TEXT_MAX = 4 << 20, KS_WORKER_UUID_MAX = 64 };
+enum { KS_WORKERS_MAX = 16, KS_VERDICTS_KEPT = 64, KS_WORKER_TEXT_MAX = 4 << 20, KS_WORKER_UUID_MAX = 64 };
 
 /* What it publishes: bytes that documents know. */
 typedef enum ks_worker_text { KS_WORKER_METRICS, KS_WORKER_STATS, KS_WORKER_TEXTS } ks_worker_text;
@@ -50,6 +50,8 @@ typedef struct ks_worker_row {
     _Atomic bool accepts;    /* takes connections of the data listeners */
     _Atomic bool admits;     /* of the second one */
     _Atomic bool served;     /* has taken some since its start, which clears it */
+    _Atomic bool asks;       /* takes connections of other workers, and wants what they have */
+    _Atomic bool joined;     /* has what the others have, and takes part in their changes; the supervisor ends it */
     /* futexes: documents that want a new text; texts made */
     _Atomic uint32_t wanted, made;
     struct {
@@ -62,6 +64,10 @@ typedef struct ks_worker_row {
 typedef struct ks_workers {
     size_t bytes;
     int count;
+    /* of changes that all workers make (ballot.h): */
+    _Atomic uint32_t changer; /* the process that makes one; 0: none does. A futex */
+    _Atomic uint64_t ballot;
+    _Atomic uint32_t done[KS_VERDICTS_KEPT]; /* numbers of earlier ones that were done */
     ks_worker_row row[];
 } ks_workers;
 
