@@ -81,7 +81,7 @@ void ks_request_announce(const ks_http *http, ks_conn *conn, uint64_t n);
 void ks_request_check(ks_conn *conn);
 /* The body is complete. false: again in the next turn. */
 bool ks_request_end(ks_http *http, ks_conn *conn);
-/* Behind its end it may wait for what no event tells of: the thread that loads models, other workers. */
+/* Behind its end it may wait without an event for it: for the thread that loads models, other workers. */
 bool ks_request_is_loading(const ks_conn *conn);
 /* Behind its end: whether there is something to respond. */
 bool ks_request_done(const ks_conn *conn);

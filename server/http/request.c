@@ -198,7 +198,7 @@ static ks_status begin_stays(ks_http *http, ks_conn *conn)
         .infers = http->infers,
         .client = conn,
         .is_peer = conn->is_peer,
-        .gate = {.workers = http->api->workers, .change = conn->change, .row = http->api->worker}};
+        .vote = {.workers = http->api->workers, .change = conn->change, .row = http->api->worker}};
     if (http->refusing != KS_OK)
         return ks_fail(&conn->error, http->refusing, "%s", ks_response_sentence(http->refusing));
     if (ks_is_change_of_all(http, conn))

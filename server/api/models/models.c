@@ -82,7 +82,7 @@ static ks_load_source source_of(const ks_model_call *call)
                             .only_new = call->words.only_new,
                             .if_match = call->words.has_if_match ? call->words.if_match : NULL,
                             .wake_fd = call->wake_fd,
-                            .waits = ks_gate_is(&call->ask.gate)};
+                            .waits = ks_vote_is(&call->ask.vote)};
 }
 
 /* A file that has the definition and its tensors: these go where they are to stay as they come. */
@@ -363,10 +363,10 @@ static bool is_refused(ks_model_call *call)
 /* Of a change that all workers make: whether this one has its answer, or is ready and may go on. */
 static bool passes(ks_model_call *call)
 {
-    ks_gate *gate = &call->ask.gate;
-    if (!gate->voted && is_refused(call)) return true;
-    if (!gate->voted && call->load && !ks_model_load_is_ready(call->load)) return false;
-    const ks_verdict verdict = ks_gate_look(gate);
+    ks_vote *vote = &call->ask.vote;
+    if (!vote->given && is_refused(call)) return true;
+    if (!vote->given && call->load && !ks_model_load_is_ready(call->load)) return false;
+    const ks_verdict verdict = ks_vote_look(vote);
     if (verdict == KS_VERDICT_OPEN) return false;
     if (call->load) ks_model_load_decide(call->models, call->load, verdict == KS_VERDICT_DONE);
     if (verdict == KS_VERDICT_DROPPED)
@@ -379,7 +379,7 @@ bool ks_models_done(ks_model_call *call)
     if (call->fault.status != KS_OK) return true;
     if (call->ended && !call->load && (!is_file_done(call) || call->fault.status != KS_OK))
         return call->fault.status != KS_OK;
-    const bool of_all = ks_gate_is(&call->ask.gate);
+    const bool of_all = ks_vote_is(&call->ask.vote);
     if (of_all && !passes(call)) return false;
     if (call->fault.status != KS_OK || !call->load) return true;
     return of_all ? ks_model_load_result(call->load) != NULL : is_load_over(call); /* agreed on, and so waited for */
@@ -398,7 +398,7 @@ ks_status ks_models_fault(const ks_model_call *call, ks_error *error)
 
 void ks_models_abort(ks_model_call *call, ks_status status, const char *sentence)
 {
-    if (call->ask.gate.voted && ks_gate_leave(&call->ask.gate) == KS_VERDICT_DONE) return; /* the others do it, too */
+    if (call->ask.vote.given && ks_vote_leave(&call->ask.vote) == KS_VERDICT_DONE) return; /* the others do it, too */
     if (call->fault.status == KS_OK) ks_fail(&call->fault, status, "%s", sentence);
 }
 
@@ -492,12 +492,12 @@ ks_status ks_models_respond(ks_model_call *call, ks_tensor_answer *out, ks_error
     return status;
 }
 
-/* Who asked has gone. What all have agreed on is done all the same. */
-static void leave_gate(ks_model_call *call)
+/* The connection has gone. What all have agreed on is done all the same. */
+static void leave_vote(ks_model_call *call)
 {
     ks_tensor_answer answer;
     ks_error ignored;
-    if (ks_gate_leave(&call->ask.gate) != KS_VERDICT_DONE) return;
+    if (ks_vote_leave(&call->ask.vote) != KS_VERDICT_DONE) return;
     if (call->load)
         ks_model_load_decide(call->models, call->load, true);
     else if (ks_models_respond(call, &answer, &ignored) == KS_OK)
@@ -509,7 +509,7 @@ void ks_models_leave(ks_model_call **pointer)
     ks_model_call *call = *pointer;
     *pointer = NULL;
     if (!call) return;
-    if (call->ask.gate.voted && !call->responded) leave_gate(call);
+    if (call->ask.vote.given && !call->responded) leave_vote(call);
     ks_model_load_leave(call->models, &call->load);
     ks_transfer_leave(&call->upload);
     ks_load_body_fini(&call->body);

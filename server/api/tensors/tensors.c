@@ -238,9 +238,9 @@ static ks_status may_change(ks_tensor_call *call)
 /* Of a change that all workers make: whether this one has its answer, or is ready and may go on. */
 static bool passes(ks_tensor_call *call)
 {
-    ks_gate *gate = &call->ask.gate;
-    if (call->fault.status != KS_OK || (!gate->voted && may_change(call) != KS_OK)) return true;
-    const ks_verdict verdict = ks_gate_look(gate);
+    ks_vote *vote = &call->ask.vote;
+    if (call->fault.status != KS_OK || (!vote->given && may_change(call) != KS_OK)) return true;
+    const ks_verdict verdict = ks_vote_look(vote);
     if (verdict == KS_VERDICT_DROPPED)
         ks_fail(&call->fault, KS_UNAVAILABLE, "not all workers can: nothing has changed");
     return verdict != KS_VERDICT_OPEN;
@@ -274,17 +274,14 @@ bool ks_tensors_waits(const ks_tensor_call *call)
     return call->upload && call->fault.status == KS_OK && ks_transfer_waits(call->upload);
 }
 
-static bool is_uploaded(ks_tensor_call *call)
-{
-    if (!call->upload || call->fault.status != KS_OK) return true;
-    const bool done = ks_upload_done(call->upload);
-    take_fault(call);
-    return done;
-}
-
 bool ks_tensors_done(ks_tensor_call *call)
 {
-    return is_uploaded(call) && (!ks_gate_is(&call->ask.gate) || passes(call));
+    if (call->upload && call->fault.status == KS_OK) {
+        const bool done = ks_upload_done(call->upload);
+        take_fault(call);
+        if (!done) return false;
+    }
+    return !ks_vote_is(&call->ask.vote) || passes(call);
 }
 
 ks_status ks_tensors_fault(const ks_tensor_call *call, ks_error *error)
@@ -295,7 +292,7 @@ ks_status ks_tensors_fault(const ks_tensor_call *call, ks_error *error)
 
 void ks_tensors_abort(ks_tensor_call *call, ks_status status, const char *sentence)
 {
-    if (call->ask.gate.voted && ks_gate_leave(&call->ask.gate) == KS_VERDICT_DONE) return; /* the others do it, too */
+    if (call->ask.vote.given && ks_vote_leave(&call->ask.vote) == KS_VERDICT_DONE) return; /* the others do it, too */
     if (call->fault.status == KS_OK) ks_fail(&call->fault, status, "%s", sentence);
 }
 
@@ -519,12 +516,12 @@ ks_status ks_tensors_respond(ks_tensor_call *call, ks_tensor_answer *out, ks_err
     return error->status;
 }
 
-/* Who asked has gone. What all have agreed on is done all the same. */
-static void leave_gate(ks_tensor_call *call)
+/* The connection has gone. What all have agreed on is done all the same. */
+static void leave_vote(ks_tensor_call *call)
 {
     ks_tensor_answer answer;
     ks_error ignored;
-    if (ks_gate_leave(&call->ask.gate) == KS_VERDICT_DONE && ks_tensors_respond(call, &answer, &ignored) == KS_OK)
+    if (ks_vote_leave(&call->ask.vote) == KS_VERDICT_DONE && ks_tensors_respond(call, &answer, &ignored) == KS_OK)
         ks_text_fini(&answer.text);
 }
 
@@ -533,7 +530,7 @@ void ks_tensors_leave(ks_tensor_call **pointer)
     ks_tensor_call *call = *pointer;
     *pointer = NULL;
     if (!call) return;
-    if (call->ask.gate.voted && !call->responded) leave_gate(call);
+    if (call->ask.vote.given && !call->responded) leave_vote(call);
     const bool refused = call->fault.status != KS_OK && call->fault.status != KS_CANCELLED;
     if (call->ask.method == KS_METHOD_PUT && !call->answered) ks_store_count_put(call->store, !refused);
     ks_transfer_leave(&call->upload);

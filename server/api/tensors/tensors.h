@@ -21,7 +21,7 @@ typedef struct ks_tensor_ask {
     ks_infers *infers;
     void *client; /* what ks_infers_woken gives back */
     bool is_peer; /* another worker asks, or this one's thread of changes; */
-    ks_gate gate; /* for a change that all of them make */
+    ks_vote vote; /* for a change that all of them make */
 } ks_tensor_ask;
 
 /* Texts are the call's. */

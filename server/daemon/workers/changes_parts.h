@@ -1,4 +1,4 @@
-/* What the thread of changes (changes.c) consists of, from the lowest up: kept.c who takes part and what is kept, agree.c one change,
+/* What the thread of changes (changes.c) consists of, from the lowest up: kept.c which take part and what is kept, agree.c one change,
  * joining.c what a worker that is started is given, and what goes by its time. */
 #ifndef KS_CHANGES_PARTS_H
 #define KS_CHANGES_PARTS_H
@@ -41,7 +41,7 @@ void ks_changes_drop_kept(ks_changes *self);
 /* The lock of all workers; false: not now. */
 bool ks_changes_begin(ks_changes *self, int64_t wait_ns);
 void ks_changes_end(ks_changes *self);
-/* With it: what a file asks for, in all of them or in none. change: has the answer then; NULL: nobody wants it. */
+/* With it: what a file asks for, in all of them or in none. change: has the answer then; NULL: it is not wanted. */
 ks_status ks_changes_make(ks_changes *self, int fd, ks_change *change, ks_error *error);
 
 /* --- joining.c --- */

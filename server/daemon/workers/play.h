@@ -40,6 +40,6 @@ int ks_play_code(const ks_play_part *part); /* of one that has answered */
 /* A field's value, "": it has none. out: cut. */
 void ks_play_field(const ks_play_part *part, const char *name, char *out, size_t size);
 const char *ks_play_body(const ks_play_part *part, size_t *bytes);
-/* Of an answer above 299: the fault that it tells of. */
+/* Of an answer above 299: its fault. */
 ks_status ks_play_fault(const ks_play_part *part, ks_error *error);
 #endif

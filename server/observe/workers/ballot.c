@@ -12,7 +12,7 @@
 #include "base/clock.h"
 
 enum { VERDICT_AT = 16, NUMBER_AT = 32, ROWS = (1 << 16) - 1, NUMBER_MAX = (1 << KS_CHANGE_BITS) - 1 };
-static const int64_t look_ns = 50000000; /* a futex of a process that was killed wakes nobody */
+static const int64_t look_ns = 50000000; /* a futex of a process that was killed wakes no one else */
 
 static uint32_t number_of(uint64_t word)
 {
@@ -104,16 +104,16 @@ ks_verdict ks_ballot_decide(ks_workers *workers, uint32_t change, unsigned rows)
 
 /* --- a worker's part ---------------------------------------------------------------------------------------------- */
 
-ks_verdict ks_gate_look(ks_gate *gate)
+ks_verdict ks_vote_look(ks_vote *vote)
 {
-    if (!ks_gate_is(gate)) return KS_VERDICT_DONE;
-    if (gate->voted) return verdict_about(gate->workers, gate->change);
-    gate->voted = true;
-    return change_word(gate->workers, gate->change, UINT64_C(1) << gate->row, KS_VERDICT_OPEN);
+    if (!ks_vote_is(vote)) return KS_VERDICT_DONE;
+    if (vote->given) return verdict_about(vote->workers, vote->change);
+    vote->given = true;
+    return change_word(vote->workers, vote->change, UINT64_C(1) << vote->row, KS_VERDICT_OPEN);
 }
 
-ks_verdict ks_gate_leave(ks_gate *gate)
+ks_verdict ks_vote_leave(ks_vote *vote)
 {
-    if (!ks_gate_is(gate) || !gate->voted) return KS_VERDICT_DROPPED;
-    return change_word(gate->workers, gate->change, 0, KS_VERDICT_DROPPED);
+    if (!ks_vote_is(vote) || !vote->given) return KS_VERDICT_DROPPED;
+    return change_word(vote->workers, vote->change, 0, KS_VERDICT_DROPPED);
 }

@@ -1,9 +1,9 @@
 /* How several workers change what each of them has, all or none: one change at a time, which each worker prepares and says so, and
  * which is done in all of them, or in none, by one atomic word that all of them map.
  *
- * Life     ks_changes_lock -> ks_ballot_open -> each worker that takes part: ks_gate_look until the verdict is there -> ks_ballot_decide ->
+ * Life     ks_changes_lock -> ks_ballot_open -> each worker that takes part: ks_vote_look until the verdict is there -> ks_ballot_decide ->
  *          the workers do it -> ks_changes_unlock.
- * Gate     one worker's part in one change. A worker that leaves before the verdict makes it "dropped"; one that leaves behind it does
+ * Vote     one worker's part in one change. A worker that leaves before the verdict makes it "dropped"; one that leaves behind it does
  *          what was decided.
  * Threads  any, of any process. A process that ends with the lock: its supervisor lets go of it. */
 #ifndef KS_BALLOT_H
@@ -25,19 +25,19 @@ unsigned ks_ballot_votes(ks_workers *workers, uint32_t change); /* rows that are
 /* Once: done where these rows are ready, else dropped. */
 ks_verdict ks_ballot_decide(ks_workers *workers, uint32_t change, unsigned rows);
 
-typedef struct ks_gate {
+typedef struct ks_vote {
     ks_workers *workers; /* NULL: there is none, and its change is the worker's own */
     uint32_t change;     /* 0: likewise */
     int row;
-    bool voted;
-} ks_gate;
+    bool given;
+} ks_vote;
 
-static inline bool ks_gate_is(const ks_gate *gate)
+static inline bool ks_vote_is(const ks_vote *vote)
 {
-    return gate->workers && gate->change;
+    return vote->workers && vote->change;
 }
 /* The worker is ready; the verdict, if there is one. */
-ks_verdict ks_gate_look(ks_gate *gate);
+ks_verdict ks_vote_look(ks_vote *vote);
 /* It has voted, and gives up or goes: the verdict is there from then on, and is returned. */
-ks_verdict ks_gate_leave(ks_gate *gate);
+ks_verdict ks_vote_leave(ks_vote *vote);
 #endif

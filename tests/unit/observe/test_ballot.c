@@ -28,13 +28,15 @@ static void *take_part(void *argument)
     const int row = (int)(size_t)argument;
     unsigned state = (unsigned)row + 1;
     for (int i = 0; i < CHANGES; i++) {
-        while (atomic_load(&numbers[i]) == 0) usleep(1);
-        ks_gate gate = {.workers = workers, .change = atomic_load(&numbers[i]), .row = row};
+        while (atomic_load(&numbers[i]) == 0) usleep(50);
+        ks_vote vote = {.workers = workers, .change = atomic_load(&numbers[i]), .row = row};
         const unsigned way = next_random(&state) % 16;
-        ks_verdict verdict = ks_gate_look(&gate);
-        for (int looks = 0; verdict == KS_VERDICT_OPEN && (way != 0 || looks < 3); looks++)
-            verdict = ks_gate_look(&gate);
-        if (verdict == KS_VERDICT_OPEN || way == 1) verdict = ks_gate_leave(&gate);
+        ks_verdict verdict = ks_vote_look(&vote);
+        for (int looks = 0; verdict == KS_VERDICT_OPEN && (way != 0 || looks < 3); looks++) {
+            usleep(20);
+            verdict = ks_vote_look(&vote);
+        }
+        if (verdict == KS_VERDICT_OPEN || way == 1) verdict = ks_vote_leave(&vote);
         did[row][i] = verdict == KS_VERDICT_DONE;
         atomic_fetch_add(&finished[i], 1);
     }
@@ -60,7 +62,7 @@ static void all_do_it_or_none_does(void **state)
         if (i % 11 != 5) { /* else it was killed, and the next one is opened at once */
             verdict = ks_ballot_decide(workers, number, ALL);
             assert_true(verdict != KS_VERDICT_OPEN);
-            while (atomic_load(&finished[i]) < WORKERS && i % 7) continue; /* else they look for it later */
+            while (atomic_load(&finished[i]) < WORKERS && i % 7) usleep(50); /* else they look for it later */
         }
         ks_changes_unlock(workers, 7);
     }
@@ -89,19 +91,19 @@ static void one_that_is_late_learns_what_was_decided(void **state)
 {
     (void)state;
     const uint32_t number = ks_ballot_open(workers);
-    ks_gate gate = {.workers = workers, .change = number, .row = 1};
-    assert_true(ks_gate_look(&gate) == KS_VERDICT_OPEN && ks_ballot_votes(workers, number) == 2);
+    ks_vote vote = {.workers = workers, .change = number, .row = 1};
+    assert_true(ks_vote_look(&vote) == KS_VERDICT_OPEN && ks_ballot_votes(workers, number) == 2);
     assert_true(ks_ballot_decide(workers, number, 3) == KS_VERDICT_DROPPED); /* 0 is not ready */
     assert_true(ks_ballot_decide(workers, number, 2) == KS_VERDICT_DROPPED); /* once */
     const uint32_t next = ks_ballot_open(workers);
-    ks_gate stale = {.workers = workers, .change = number, .row = 0},
+    ks_vote stale = {.workers = workers, .change = number, .row = 0},
             own = {.workers = workers, .change = next, .row = 0};
-    assert_true(ks_gate_look(&stale) == KS_VERDICT_DROPPED && ks_ballot_votes(workers, next) == 0);
-    assert_true(ks_gate_look(&own) == KS_VERDICT_OPEN && ks_ballot_decide(workers, next, 1) == KS_VERDICT_DONE);
+    assert_true(ks_vote_look(&stale) == KS_VERDICT_DROPPED && ks_ballot_votes(workers, next) == 0);
+    assert_true(ks_vote_look(&own) == KS_VERDICT_OPEN && ks_ballot_decide(workers, next, 1) == KS_VERDICT_DONE);
     for (int i = 1; i < KS_VERDICTS_KEPT; i++) ks_ballot_open(workers);
-    assert_true(ks_gate_look(&own) == KS_VERDICT_DONE && ks_gate_leave(&own) == KS_VERDICT_DONE);
-    ks_gate none = {.workers = workers};
-    assert_true(!ks_gate_is(&none) && ks_gate_look(&none) == KS_VERDICT_DONE);
+    assert_true(ks_vote_look(&own) == KS_VERDICT_DONE && ks_vote_leave(&own) == KS_VERDICT_DONE);
+    ks_vote none = {.workers = workers};
+    assert_true(!ks_vote_is(&none) && ks_vote_look(&none) == KS_VERDICT_DONE);
 }
 
 static int open_table(void **state)
