@@ -44,6 +44,14 @@ bool ks_channel_give(int end, int fd, uint32_t listener)
     return TEMP_FAILURE_RETRY(sendmsg(end, &message, MSG_NOSIGNAL | MSG_DONTWAIT)) == (ssize_t)sizeof listener;
 }
 
+bool ks_channel_give_counted(int end, int fd, uint32_t listener, _Atomic uint64_t *given)
+{
+    atomic_fetch_add(given, 1); /* before it may be taken */
+    if (ks_channel_give(end, fd, listener)) return true;
+    atomic_fetch_sub(given, 1);
+    return false;
+}
+
 int ks_channel_take(int end, uint32_t *listener)
 {
     one_descriptor control;

@@ -3,6 +3,7 @@
  * outlives the worker. Workers give to each other, too, and then the number is no listener's. Any thread; the caller owns the ends. */
 #ifndef KS_CHANNEL_H
 #define KS_CHANNEL_H
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,6 +22,8 @@ bool ks_channel_open(ks_channel *out); /* errno */
 void ks_channel_close(ks_channel *channel);
 /* Sends fd, which stays the caller's to close. false: the channel is full, or errno. */
 bool ks_channel_give(int end, int fd, uint32_t listener);
+/* The same, counted in *given, of a worker's row, where it could be sent. */
+bool ks_channel_give_counted(int end, int fd, uint32_t listener, _Atomic uint64_t *given);
 /* The next socket, non-blocking; -1: none is there (EAGAIN), it is lost for want of a descriptor (ECONNABORTED), or errno. */
 int ks_channel_take(int end, uint32_t *listener);
 /* How many it holds, as the end that takes sees it. */

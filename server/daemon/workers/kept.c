@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "daemon/workers/changes_parts.h"
 #include "daemon/workers/channel.h"
-#include "daemon/workers/worker.h"
 
 static bool is_in(const ks_worker_row *row)
 {
@@ -65,7 +64,8 @@ static void keep_take(ks_changes *self, int fd, const ks_change_tail *tail)
 
 void ks_changes_give_kept(const ks_changes *self, int row, int fd)
 {
-    if (!ks_worker_give(self->daemon, row, fd, KS_CHANNEL_KEEP))
+    if (!ks_channel_give_counted(self->daemon->give_fds[2 * row], fd, KS_CHANNEL_KEEP,
+                                 &self->daemon->workers->row[row].given))
         KS_LOG(KS_LOG_WARN, "a model's file is not kept by another worker", KS_INT("row", row));
 }
 

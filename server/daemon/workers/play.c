@@ -17,7 +17,6 @@
 
 #include "base/clock.h"
 #include "daemon/workers/channel.h"
-#include "daemon/workers/worker.h"
 
 enum { ANSWER_STEP = 64 << 10 };
 
@@ -65,7 +64,9 @@ static void open_part(ks_play_part *part, ks_daemon *daemon, int row, uint32_t c
         return;
     }
     part->fd = ends[0];
-    if (!ks_worker_give(daemon, row, ends[1], KS_CHANNEL_PEER | change)) end_part(part, false);
+    if (!ks_channel_give_counted(daemon->give_fds[2 * row], ends[1], KS_CHANNEL_PEER | change,
+                                 &daemon->workers->row[row].given))
+        end_part(part, false);
     close(ends[1]);
 }
 

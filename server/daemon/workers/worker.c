@@ -29,15 +29,6 @@ static int inherit(const char *variable)
     return fd;
 }
 
-bool ks_worker_give(ks_daemon *daemon, int row, int fd, uint32_t number)
-{
-    ks_worker_row *to = &daemon->workers->row[row];
-    atomic_fetch_add(&to->given, 1);
-    if (ks_channel_give(daemon->give_fds[2 * row], fd, number)) return true;
-    atomic_fetch_sub(&to->given, 1);
-    return false;
-}
-
 /* ks_hand_over.give */
 static bool give(void *context, int row, int fd, bool second, bool loopback)
 {
@@ -45,7 +36,7 @@ static bool give(void *context, int row, int fd, bool second, bool loopback)
     const int number = second ? daemon->second_number : daemon->data_number[loopback];
     if (number < 0) return false;
     if (second) return ks_channel_give(daemon->give_fds[2 * row + 1], fd, (uint32_t)number);
-    return ks_worker_give(daemon, row, fd, (uint32_t)number);
+    return ks_channel_give_counted(daemon->give_fds[2 * row], fd, (uint32_t)number, &daemon->workers->row[row].given);
 }
 
 void ks_worker_open_hand_over(ks_daemon *daemon, const ks_listen_sockets *sockets)

@@ -10,8 +10,6 @@ typedef struct ks_publisher ks_publisher;
 bool ks_worker_join(ks_daemon *daemon, ks_config *config);
 /* How it gives connections to others, once it knows its listeners. */
 void ks_worker_open_hand_over(ks_daemon *daemon, const ks_listen_sockets *sockets);
-/* Gives a descriptor to the worker of that row, by its channel of data, under a number that is no listener's (channel.h); it stays the caller's. */
-bool ks_worker_give(ks_daemon *daemon, int row, int fd, uint32_t number);
 void ks_worker_leave(ks_daemon *daemon);
 /* Publishes the metrics once a second, and when another worker wants them; nothing where the daemon is alone. KS_SYSTEM. */
 ks_status ks_publisher_open(ks_daemon *daemon, ks_publisher **out, ks_error *error);
