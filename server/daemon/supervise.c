@@ -18,7 +18,7 @@
 #include "resident/store.h"
 
 enum { FIRST_FD = 3 };
-static const int64_t pause_ns = KS_S, second_ns = 2 * KS_S, look_ns = KS_S;
+static const int64_t second_ns = 2 * KS_S, look_ns = KS_S;
 
 typedef struct supervisor {
     const ks_config *config;
@@ -136,7 +136,7 @@ static int wait_for_daemon(supervisor *self)
 
 static void pause_before_start(supervisor *self)
 {
-    const int64_t until = ks_now_ns() + pause_ns;
+    const int64_t until = ks_now_ns() + KS_START_PAUSE_NS;
     for (int64_t now; !self->asked_to_stop && (now = ks_now_ns()) < until;) pass_signal(self, until - now);
 }
 

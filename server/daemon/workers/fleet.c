@@ -32,7 +32,7 @@ enum {
     PAUSE_MS = 5,
     LONG_MS = 1000
 };
-static const int64_t pause_ns = KS_S, fault_pause_ns = 100 * KS_MS, start_extended_ns = 60 * KS_S, second_ns = 2 * KS_S,
+static const int64_t fault_pause_ns = 100 * KS_MS, start_extended_ns = 60 * KS_S, second_ns = 2 * KS_S,
                      full_pause_ns = 20 * KS_MS;
 
 typedef struct member {
@@ -281,12 +281,6 @@ static bool another_serves(const fleet *self, const member *one)
     return false;
 }
 
-static int64_t next_start_ns(const member *one)
-{
-    const int64_t in_ns = ks_now_ns() + pause_ns, may_ns = ks_process_may_start_ns(&one->process);
-    return in_ns > may_ns ? in_ns : may_ns;
-}
-
 static void start(fleet *self, member *one)
 {
     one->due_ns = 0;
@@ -296,7 +290,7 @@ static void start(fleet *self, member *one)
     if (!ks_process_start(&one->process)) {
         KS_LOG(KS_LOG_ERROR, "cannot start a worker", KS_INT("worker", one->row->device),
                KS_TEXT("error", strerror(errno)));
-        one->due_ns = next_start_ns(one);
+        one->due_ns = ks_process_next_start_ns(&one->process);
         if (!another_serves(self, one)) end(self, KS_EXIT_SYSTEM);
         return;
     }
@@ -320,7 +314,7 @@ static void plan_start(fleet *self, member *one, bool served, int code)
         end(self, KS_EXIT_INTERNAL);
         return;
     }
-    one->due_ns = next_start_ns(one);
+    one->due_ns = ks_process_next_start_ns(&one->process);
     const int needs = atomic_load(&one->row->needs);
     const bool waits = one->failures >= FAILURES_MAX || (one->has_served && needs != KS_RECOVERY_NONE);
     if (waits) one->due_ns = now_ns + KS_STARTS_WINDOW_S * KS_S;

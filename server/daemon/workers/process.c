@@ -113,6 +113,12 @@ int64_t ks_process_may_start_ns(const ks_process *process)
     return process->started_ns[process->starts % KS_STARTS_MAX] + KS_STARTS_WINDOW_S * KS_S;
 }
 
+int64_t ks_process_next_start_ns(const ks_process *process)
+{
+    const int64_t in_ns = ks_now_ns() + KS_START_PAUSE_NS, may_ns = ks_process_may_start_ns(process);
+    return in_ns > may_ns ? in_ns : may_ns;
+}
+
 int ks_process_code(int status)
 {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -23,6 +23,7 @@
 #define KS_SUPERVISOR_WORKER "KERNSERVE_SUPERVISOR_WORKER"
 
 enum { KS_STARTS_MAX = 5, KS_STARTS_WINDOW_S = 60, KS_OTHER_FDS = 4 + 2 * KS_WORKERS_MAX };
+static const int64_t KS_START_PAUSE_NS = 1000000000; /* behind an end */
 
 typedef struct ks_sockets {
     int fds[KS_LISTENERS_MAX];
@@ -51,6 +52,8 @@ typedef struct ks_process {
 bool ks_process_start(ks_process *process); /* errno */
 /* When it may be started again at the earliest: too many starts in too short a time heal nothing. */
 int64_t ks_process_may_start_ns(const ks_process *process);
+/* The same, and not before KS_START_PAUSE_NS are over. */
+int64_t ks_process_next_start_ns(const ks_process *process);
 /* The exit code; 128 + N for a signal, as shells say it. */
 int ks_process_code(int status);
 bool ks_process_is_worth_a_retry(int code);
