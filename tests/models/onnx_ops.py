@@ -394,6 +394,45 @@ def refusals():
             check(words is not None and words in str(error), case.name(), error)
 
 
+def turning_lengths():
+    """What a graph computes with a length that only a request knows, and what turns at some length, is refused, not taken for what it is at a few lengths."""
+    length = [("Shape", "x", "s"), ("Gather", "s,at", "n")]
+    numbers = {"at": np.int64(1), "one": np.int64(1), "two": np.int64(2), "many": np.int64(100000), "a": np.float32(2), "b": np.float32(3), "zero": np.int64(0),
+               "at0": ints(0), "table": np.ones((16, 1), np.float32), "none": ints(0, 0, 0)}
+    chosen = [("Where", "c,a,b", "f"), ("Mul", "x,f", "y")]
+    as_float = [("Cast", "m", "f", {"to": 1}), ("Mul", "x,f", "y")]
+    square = [("Mul", "n,n", "nn"), ("Concat", "at0,at0,at0", "unused", {"axis": 0})]
+    for nodes in ([*length, ("Greater", "n,two", "c"), *chosen], [*length, ("Equal", "n,one", "c"), *chosen], [*length, ("Equal", "n,zero", "c"), *chosen], [*length, ("LessOrEqual", "n,many", "c"), *chosen],
+                  [*length, ("Sub", "n,two", "d"), ("Equal", "d,minus", "c"), *chosen], [*length, ("Cast", "n", "c", {"to": 9}), *chosen],
+                  [*length, ("Mod", "n,two", "m"), *as_float], [*length, ("Div", "n,many", "m"), *as_float], [*length, ("Div", "n,two", "m"), *as_float], [*length, *square, ("Add", "nn,n", "e"), ("Add", "e,one", "e1"), ("Div", "e1,two", "m"), *as_float],
+                  [*length, ("Min", "n,many", "m"), *as_float], [*length, ("Max", "n,two", "m"), *as_float],
+                  [*length, ("Unsqueeze", "n,at0", "n1"), ("Slice", "table,at0,n1", "t"), ("ReduceMean", "t,at0", "f", {"keepdims": 0}), ("Mul", "x,f", "y")],
+                  [*length, ("Expand", "n,s", "e"), ("Cast", "e", "f", {"to": 1}), ("Div", "x,f", "y")],
+                  [("Shape", "x", "s"), ("ConstantOfShape", "s", "o"), ("Shape", "x", "s1"), ("Gather", "s1,at", "n"), ("Mul", "o,n", "m"), ("Cast", "m", "f", {"to": 1}), ("Mul", "x,f", "y")]):
+        case = Case(nodes, ["S"], dict(numbers, minus=np.int64(-1)))
+        try:
+            made = convert(case.model(np.float32))[0]
+            check(False, case.name(), "was converted", made["nodes"])
+        except ConversionError as error:
+            check("length" in str(error) or "constant" in str(error) or "counterpart" in str(error), case.name(), error)
+    other = Case([("Shape", "w", "s"), ("Expand", "x,s", "e"), ("ReduceSum", "e,one", "y", {"keepdims": 0})], ["P"], {"one": ints(1)}, {"w": ["S"]})
+    turned = Case([("Reshape", "x,s0", "a"), ("Transpose", "a", "b", {"perm": [0, 2, 1]}), ("Reshape", "b,s1", "y")], ["S", 8], {"s0": ints(1, -1, 8), "s1": ints(2, 8, -1)})
+    fp8 = Case([("QuantizeLinear", "x,q,z", "c", {"saturate": 0}), ("DequantizeLinear", "c,q,z", "y")], [4], {"q": np.float32(1)}, opset=21)
+    for case in (other, turned):
+        try:
+            made = convert(case.model(np.float32))[0]
+            check(not any(node["op"] == "transpose" and node["parameters"]["perm"] == [0, 2, 1] and node["inputs"] == ["x"] for node in made["nodes"]) and case is turned, case.name(), made["nodes"])
+        except ConversionError:
+            pass
+    model = fp8.model(np.float32)
+    model.graph.initializer.append(helper.make_tensor("z", onnx.TensorProto.FLOAT8E4M3FN, [], [0.0]))
+    try:
+        convert(onnx.shape_inference.infer_shapes(model))
+        check(False, "FP8 that does not saturate was converted")
+    except ConversionError as error:
+        check("too large" in str(error), error)
+
+
 def main():
     count = 0
     with Daemon(daemon_path(), "--backend", BACKEND) as daemon, kernserve.Client("http://127.0.0.1:%d" % daemon.port) as ks:
@@ -409,6 +448,7 @@ def main():
         ks.unload("case")
         check(daemon.stop() == 0, "the exit code")
     refusals()
+    turning_lengths()
     print("%d graphs" % count)
     return wrongs() > 0
 

@@ -1202,12 +1202,13 @@ static void known_answers_pass_on_the_cpu(void **state)
     close_bed();
 }
 
-/* Sizes, durations, priorities, cancellations and deadlines at random, on real threads. */
+/* Sizes, durations, priorities, cancellations and deadlines at random, on real threads. On a busy host jobs wait for long: those that
+ * are cancelled are counted, so that enough are answered. */
 static void a_storm_of_jobs_comes_back_right(void **state)
 {
     (void)state;
     open_with(ks_backend_cpu, usual_options(3));
-    int under_way = 0, submitted = 0, answered = 0;
+    int under_way = 0, submitted = 0, answered = 0, cancelled = 0;
     while (submitted < 2000 || under_way) {
         const int i = (int)(random_next() % 32);
         ks_job *job = &bed.jobs[i];
@@ -1219,8 +1220,9 @@ static void a_storm_of_jobs_comes_back_right(void **state)
             assert_int_equal(ks_engine_submit(bed.engine, job, &error), KS_OK);
             under_way++;
             submitted++;
-        } else if (random_next() % 16 == 0 && job->state == KS_JOB_READY) {
+        } else if (random_next() % 16 == 0 && job->state == KS_JOB_READY && cancelled < 1000) {
             assert_true(ks_engine_cancel(bed.engine, job));
+            cancelled++;
             ks_engine_slot_release(bed.engine, &job->slot);
             ks_engine_plan_release(bed.engine, &job->plan);
             under_way--;

@@ -64,6 +64,11 @@ def _same(a: Any, b: Any) -> bool:
     return not a or not b or a == b or any(str(word).startswith(("unk__", "?")) for word in (a, b))
 
 
+def _is_one(a: Any, b: Any) -> bool:
+    """Two lengths are known to be one."""
+    return bool(a == b) and a is not None and a != ""
+
+
 def _of_floats(view: View, node: Optional[Node], name: str) -> bool:
     return node is not None and node.is_map("cast") and view.alone(name) and node.parameters.get("out_datatype") in FLOATS and _datatype(view, node.inputs[0]) in FLOATS
 
@@ -305,6 +310,8 @@ def _is_causal(view: View, mask: Mask, scores: Sequence[Any], alone: bool) -> bo
 def _fused(view: View, node: Node, given: Sequence[str], shapes: Sequence[List[Any]], scores: Scores, zero: bool) -> Better:
     stem, three = node.outputs[0], view.chain.ranks.get(given[0]) == 3
     masks = Masks(view, stem)
+    if three and any(len(_dims(view, mask.name) or ()) > 3 for mask in scores.masks):
+        return None  # it would raise the result's rank
     whole = [shapes[0][0], shapes[0][1], shapes[0][2], shapes[1][2]]
     triangles = [mask for mask in scores.masks if _is_causal(view, mask, whole, len(scores.masks) == 1)]
     scores.masks = [mask for mask in scores.masks if mask not in triangles]
@@ -396,7 +403,7 @@ def _group(view: View, name: str, axis: int) -> Optional[str]:
     if not all(isinstance(dims[place], int) for dims in (before, after) for place in (axis, axis + 1)) or before[axis] != after[axis]:
         return None
     rest = [place for place in range(5) if place not in (axis, axis + 1)]
-    same = all(_same(before[place], after[place]) and _same(after[place], out[place if place < axis else place - 1]) for place in rest)
+    same = all(_is_one(before[place], after[place]) and _is_one(after[place], out[place if place < axis else place - 1]) for place in rest)
     return wide.inputs[0] if same and out[axis] == after[axis] * after[axis + 1] else None
 
 
@@ -430,11 +437,11 @@ def batches(view: View, node: Node) -> Better:
     before, flat, after = (_dims(view, name) for name in (joined.inputs[0], joined.outputs[0], node.outputs[0]))
     if before is None or flat is None or after is None or min(len(before), len(after)) < 3 or len(flat) != 3:
         return None
-    if not all(_same(*pair) for pair in zip(before[-2:], flat[-2:])) or not all(_same(*pair) for pair in zip(before[:-3:-1], after[-2:])):
+    if not all(_is_one(*pair) for pair in zip(before[-2:], flat[-2:])) or not all(_is_one(*pair) for pair in zip(before[:-3:-1], after[-2:])):
         return None
     apart, rank = [*after[:-2], *before[-2:]], len(after)
     perm = [*range(rank - 2), rank - 1, rank - 2]
-    if len(before) == rank and all(_same(*pair) for pair in zip(before, apart)):
+    if len(before) == rank and all(_is_one(*pair) for pair in zip(before, apart)):
         return Node("transpose", joined.inputs, node.outputs, {"perm": perm})
     shape = shape_by(before, apart)
     if shape.count(-1) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -12,10 +12,14 @@ from ._onnx_ops import UNKNOWN, Dims, Unsupported, is_unknown
 
 Trial = Tuple[int, ...]  # what a length is in each of the trials
 TRIALS = 3
-# What may be computed with such lengths: its results have the same shapes in all trials.
-OF_SHAPES = ("Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Identity", "Cast", "Add", "Sub", "Mul", "Div", "Mod", "Neg", "Max", "Min", "Equal", "Less",
-             "Greater", "LessOrEqual", "GreaterOrEqual", "Not", "And", "Or", "Where", "Reshape", "ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", "Split")
+# What may be computed with such lengths: moves, and polynomials, which are equal where they are in three trials. What turns at some length (a comparison,
+# the least of two, a remainder) may not: three lengths do not say what it is for a fourth.
+OF_SHAPES = ("Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Identity", "Add", "Sub", "Mul", "Div", "Neg", "Equal", "Where", "Reshape",
+             "ReduceProd", "ReduceSum", "Split")
+OF_FIRST = ("Gather", "Unsqueeze", "Squeeze", "Slice", "Reshape", "ReduceProd", "ReduceSum", "Split")  # the other inputs are numbers
+KEEP_SIGN = ("Add", "Mul", "Div", "ReduceProd", "ReduceSum")  # of what is not negative
 PRIMES = [number for number in range(10007, 40000, 2) if all(number % factor for factor in range(3, 201, 2))]
+LOST = "it computes with a length that only a request knows"
 
 
 class Lengths:
@@ -26,11 +30,14 @@ class Lengths:
         self.words: List[str] = []
         self.trials: Dict[str, Trial] = {}
         self.by_trial: Dict[Trial, str] = {}
+        self.signed: Set[str] = set()  # words that may be negative
 
     def new(self, word: str, trial: Optional[Trial] = None) -> str:
-        at = 2 * len(self.words) % (len(PRIMES) - 1)
+        at = 2 * len(self.words)
+        if at + 2 > len(PRIMES):
+            raise Unsupported("it has more lengths than %d that only a request knows" % (len(PRIMES) // 2))
         self.words.append(word)
-        self.trials[word] = trial or (PRIMES[at], PRIMES[at + 1] * 3, PRIMES[-1])
+        self.trials[word] = trial or (PRIMES[at], PRIMES[at + 1] * 3, 2 * PRIMES[-1])
         self.by_trial.setdefault(self.trials[word], word)
         return word
 
@@ -58,9 +65,32 @@ class Lengths:
     def decode(self, number: int) -> Any:
         return self.words[UNKNOWN - number] if is_unknown(number) else int(number)
 
-    def evaluate(self, given: Sequence[np.ndarray], run: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]) -> List[np.ndarray]:
+    def evaluate(self, op: str, given: Sequence[np.ndarray], run: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]) -> List[np.ndarray]:
+        self.check(op, given)
+        known, signed = set(self.words), op not in KEEP_SIGN or any(self.is_signed(values) for values in given)
         results = [run([self.tried(values, number) for values in given]) for number in range(TRIALS)]
-        return [self.joined([np.asarray(values) for values in each]) for each in zip(*results)]
+        made = [self.joined([np.asarray(values) for values in each]) for each in zip(*results)]
+        self.signed |= set(self.words) - known if signed else set()
+        return made
+
+    def check(self, op: str, given: Sequence[np.ndarray]) -> None:
+        """Whether three trials say what the result is for all lengths."""
+        if op not in OF_SHAPES or op in OF_FIRST and any(map(has_unknown, given[1:])):
+            raise Unsupported(LOST)
+        if op == "Div" and any(np.any(b == 0) or np.any(a % b != 0) for a, b in ([self.tried(values, number) for values in given] for number in range(TRIALS))):
+            raise Unsupported("it divides a length that only a request knows, and may leave a rest")
+        if op == "Equal" and not all(map(self.tells, *(values.reshape(-1).tolist() for values in np.broadcast_arrays(*given)))):
+            raise Unsupported("it compares a length that only a request knows")
+
+    def tells(self, a: int, b: int) -> bool:
+        """Whether it is known if two numbers of computed shapes are equal."""
+        if is_unknown(a) and is_unknown(b):
+            return a == b
+        length, number = (a, b) if is_unknown(a) else (b, a)
+        return not is_unknown(length) or number < 0 and self.decode(length) not in self.signed
+
+    def is_signed(self, values: np.ndarray) -> bool:
+        return values.dtype == np.int64 and any(self.decode(value) in self.signed if is_unknown(value) else value < 0 for value in values.reshape(-1).tolist())
 
     def tried(self, values: np.ndarray, number: int) -> np.ndarray:
         if values.dtype != np.int64:
@@ -71,7 +101,7 @@ class Lengths:
     def joined(self, values: Sequence[np.ndarray]) -> np.ndarray:
         first = values[0]
         if any(other.shape != first.shape for other in values) or (first.dtype != np.int64 and any(not np.array_equal(first, other) for other in values)):
-            raise Unsupported("it computes with a length that only a request knows")
+            raise Unsupported(LOST)
         if first.dtype != np.int64:
             return first
         flat = [self.code(self.length([int(number) for number in trial])) for trial in zip(*(each.reshape(-1) for each in values))]
@@ -156,6 +186,10 @@ def broadcast(shapes: Sequence[Sequence[Any]]) -> List[Any]:
             if out[place] == 1 or isinstance(length, int) and length != 1:
                 out[place] = length
     return out
+
+
+def has_unknown(values: np.ndarray) -> bool:
+    return values.dtype == np.int64 and any(map(is_unknown, values.reshape(-1).tolist()))
 
 
 def is_word(length: Any) -> bool:

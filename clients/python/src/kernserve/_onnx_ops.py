@@ -426,13 +426,18 @@ def _pad(call: Call) -> None:
              value=value if mode == "constant" and value else None)
 
 
+def _may_repeat(length: Any, wanted: Any) -> bool:
+    """Of two lengths with words of their own one may be 1 while the other is not; one without a word is what the graph makes equal."""
+    return bool(length == 1) or length != wanted and not any(not word or str(word).startswith(("?", "unk__")) for word in (length, wanted))
+
+
 def _expand(call: Call) -> None:
     shape = [int(length) for length in call.constant(1, "shape").reshape(-1)]
     dims = call.shape(call.inputs[0])
     shape = [1] * (len(dims) - len(shape)) + shape
     for place in range(len(dims)):
         if shape[-1 - place] == 1 or is_unknown(shape[-1 - place]):
-            if is_unknown(shape[-1 - place]) and dims[-1 - place] == 1:
+            if is_unknown(shape[-1 - place]) and _may_repeat(dims[-1 - place], call.decode(shape[-1 - place])):
                 raise Unsupported("it repeats along an axis whose length is not known")
             shape[-1 - place] = 0
     if any(map(is_unknown, shape)):

@@ -44,6 +44,8 @@ def _quantize(call: Call) -> None:
     if call.datatype(call.inputs[0]) != "FP32":
         raise Unsupported("its datatype is %s, FP32 is taken" % call.datatype(call.inputs[0]))
     scales, target = _Scales(call), call.datatype(call.outputs[0])
+    if target.startswith("FP8") and not call.attributes.get("saturate", 1):
+        raise Unsupported("it makes no numbers of what is too large, quantize makes the largest one")
     way = scales.way() if target in CODES else None
     if way is not None:
         call.add("quantize", [call.inputs[0], call.constant_of(scales.scale.reshape(-1))], call.outputs[0], out_datatype=target, scale_per=way)
@@ -60,7 +62,9 @@ def _quantize(call: Call) -> None:
 
 
 def _dequantize(call: Call) -> None:
-    scales, source = _Scales(call), call.datatype(call.inputs[0])
+    scales, source, target = _Scales(call), call.datatype(call.inputs[0]), call.datatype(call.outputs[0])
+    if target != "FP32":
+        raise Unsupported("its result is %s, FP32 is made" % target)
     way = scales.way() if source in CODES else None
     if way is not None:
         call.add("dequantize", [call.inputs[0], call.constant_of(scales.scale.reshape(-1))], call.outputs[0], scale_per=way)

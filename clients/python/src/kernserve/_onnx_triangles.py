@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from ._onnx_lengths import Lengths
+from ._onnx_lengths import Lengths, has_unknown
 from ._onnx_ops import Dims
 
 ELEMENTS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Where", "Cast", "Add", "Sub", "Mul", "Neg", "Identity")
@@ -45,7 +45,7 @@ class Triangles:
     def _spread(self, node: Any, attributes: Mapping[str, Any]) -> Optional[Triangle]:
         shape = self._shape(node.input[-1])
         value = self.constants.get(node.input[0]) if node.op_type == "Expand" else attributes.get("value", np.zeros(1, np.float32))
-        if shape is None or value is None or value.size != 1:
+        if shape is None or value is None or value.size != 1 or value.ndim > len(shape) or has_unknown(value):
             return None
         return Triangle(np.repeat(value.reshape(-1), 2), shape)
 
@@ -65,7 +65,7 @@ class Triangles:
         values: Dict[str, np.ndarray] = {}
         for name, each in zip(node.input, given):
             alone = self.constants.get(name)
-            if each is None and (alone is None or alone.size != 1):
+            if each is None and (alone is None or alone.size != 1 or alone.ndim > len(triangles[0].dims) or has_unknown(alone)):
                 return None
             values[name] = each.values if each is not None else np.asarray(alone).reshape(-1)
         return Triangle(np.broadcast_to(np.asarray(run(values)[0]), 2), triangles[0].dims)

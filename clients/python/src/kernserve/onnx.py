@@ -11,7 +11,7 @@ import importlib
 import json
 import re
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from ._datatypes import OF_NUMPY
 from ._model import body_of
 from . import _onnx_attention, _onnx_moves, _onnx_spelt
 from ._onnx_chain import FIRST, LAST, Chain, Node, fuse, name_all
-from ._onnx_lengths import OF_SHAPES, Lengths, is_word
-from ._onnx_ops import RULES, Call, Dims, Unsupported, is_unknown
+from ._onnx_lengths import LOST, Lengths, has_unknown, is_word
+from ._onnx_ops import RULES, Call, Dims, Unsupported
 from ._onnx_quantize import QUANTIZE_RULES
 from ._onnx_triangles import Triangles
 from ._onnx_windows import WINDOW_RULES
@@ -36,6 +36,16 @@ PATTERNS = (*((pattern,) for pattern in FIRST), (_onnx_spelt.norm,), (_onnx_spel
 assert {*WINDOW_RULES, *QUANTIZE_RULES} <= set(RULES)
 # What may have a shape with lengths that only a request knows.
 BY_SHAPES = ("Reshape", "Expand")
+
+
+def _computed(compute: Callable[[], Any]) -> Any:
+    """What the evaluator says against a node is said of that node."""
+    try:
+        return compute()
+    except Unsupported:
+        raise
+    except Exception as error:
+        raise Unsupported("it is a constant that cannot be computed: %s" % error) from error
 
 
 class ConversionError(ValueError):
@@ -107,7 +117,7 @@ class _Reader:
 
     def _is_partial(self, name: str) -> bool:
         values = self.chain.constants.get(name)
-        return values is not None and values.dtype == np.int64 and any(map(is_unknown, values.reshape(-1).tolist()))
+        return values is not None and has_unknown(values)
 
     def _fold(self, node: Any) -> bool:
         """A node of constants alone is a constant, and so is a shape."""
@@ -120,27 +130,22 @@ class _Reader:
         attributes = {attribute.name: self.onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         if "value" in attributes and node.op_type == "ConstantOfShape":
             attributes["value"] = self.onnx.numpy_helper.to_array(attributes["value"])
-        if node.domain in ("", "ai.onnx") and node.input and self.triangles.fold(node, attributes, lambda given: self._run(node, given)):
+        if node.domain in ("", "ai.onnx") and node.input and _computed(lambda: self.triangles.fold(node, attributes, lambda given: self._run(node, given))):
             return True
         if any(name and name not in constants for name in node.input) or not (node.input or node.op_type == "Constant"):
             return False
         if node.domain not in ("", "ai.onnx") or any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
             return False
-        if any(map(self._is_partial, node.input)) and node.op_type not in OF_SHAPES:
-            raise Unsupported("it computes with a length that only a request knows")
         given = [name for name in node.input if name]
-        if node.op_type == "Cast" and self._is_partial(given[0]):  # of no other datatype's range
+        if node.op_type == "Cast" and self._is_partial(given[0]) and attributes.get("to") != self.onnx.TensorProto.BOOL:  # of no other datatype's range
             self._constant(node.output[0], constants[given[0]])
             return True
-        try:
-            results = self.lengths.evaluate([constants[name] for name in given], lambda values: self._run(node, dict(zip(given, values)))) if any(
-                map(self._is_partial, given)) else self._run(node, {name: constants[name] for name in given})
-        except Unsupported:
-            raise
-        except Exception as error:
-            raise Unsupported("it is a constant that cannot be computed: %s" % error) from error
-        for name, values in zip(filter(None, node.output), results):
-            self._constant(name, values)
+        values = [constants[name] for name in given]
+        partial = any(map(self._is_partial, given))
+        results = _computed(lambda: self.lengths.evaluate(node.op_type, values, lambda each: self._run(node, dict(zip(given, each)))) if partial else self._run(
+            node, dict(zip(given, values))))
+        for name, made in zip(filter(None, node.output), results):
+            self._constant(name, made)
         return True
 
     def _run(self, node: Any, given: Mapping[str, np.ndarray]) -> List[np.ndarray]:
@@ -170,7 +175,7 @@ class _Reader:
         self._place_triangles(node)
         rule = RULES[node.op_type if node.domain in ("", "ai.onnx") else ""]
         if any(map(self._is_partial, node.input)) and node.op_type not in BY_SHAPES:
-            raise Unsupported("it computes with a length that only a request knows")
+            raise Unsupported(LOST)
         for name in node.output[:1]:
             if name in self.types and self.types[name] == "unknown":
                 raise Unsupported("the datatype of its result is none of the daemon's")
