@@ -332,6 +332,9 @@ def come_back(daemon, client):
     """One of them: as the other one. Both: what was put is lost, and says so; a PUT heals it in both."""
     status(client.ask(0, put("B", floats(1, 2), "&ttl=100&for=matmul")), 201)
     status(client.ask(0, request("PUT", "/v2/models/b", [], json.dumps(scaled(4.0)).encode())), 201)
+    status(client.ask(1, request("POST", "/v2/repository/models/b/load", [], b"{}")), 200, "a load of what is there takes nobody's place")
+    made = status(client.ask(1, request("PUT", "/v2/models/c", [], json.dumps(scaled(6.0)).encode())), 201)
+    status(client.ask(1, request("PUT", "/v2/models/c", [("If-Match", made.header("etag"))], json.dumps(scaled(7.0)).encode())), 200, "a condition that held once")
     os.kill(daemon.pid_of(0), signal.SIGKILL)
     check(comes_to(daemon.states, ["down", "ready"]) == ["down", "ready"], "not down")
     status(client.ask(1, put("meanwhile", floats(8))), 201, "while one is down")
@@ -340,6 +343,7 @@ def come_back(daemon, client):
     client.close()
     client.at = [None, None]
     check(client.value("B") == floats(1, 2) and client.value("meanwhile") == floats(8) and client.value("S") == 404 and factor(client, "b") == 4, "it has not what the other one has")
+    check(factor(client, "c") == 7, "a model of a PUT with a condition")
     ttls = [json.loads(a.body)["ttl"] for a in client.both(request("GET", "/v2/tensors/B", [("Accept", "application/json")]))]
     check(ttls == [100, 100], "ttl", ttls)
     for device in (0, 1):

@@ -146,6 +146,12 @@ static ks_status begin_repository(ks_model_call *call)
     return ks_load_body_begin(call->budget, call->json_max, &call->body, &call->fault);
 }
 
+/* Of a change that is kept for workers that are started: they held when it was made, of what was there before it. */
+static void drop_conditions(ks_tensor_words *words)
+{
+    words->only_new = words->has_if_match = false;
+}
+
 static ks_status begin(ks_model_call *call)
 {
     if (is_of_repository(call)) return begin_repository(call);
@@ -154,6 +160,7 @@ static ks_status begin(ks_model_call *call)
     if (status == KS_OK) status = ks_model_name_check(call->name, strlen(call->name), &call->fault);
     if (status == KS_OK) status = check_query(call);
     if (status == KS_OK) status = ks_conditions_read(call->ask.head, &call->words, &call->fault);
+    if (call->ask.is_peer && !ks_vote_is(&call->ask.vote)) drop_conditions(&call->words);
     if (status == KS_OK) status = read_tenant(call);
     if (status != KS_OK) return status;
     return call->ask.method == KS_METHOD_PUT ? begin_put(call) : KS_OK;
@@ -441,12 +448,13 @@ static ks_status respond_put(ks_model_call *call, ks_tensor_answer *out)
     return KS_OK;
 }
 
-/* Empty, as the protocol has it. */
-static ks_status respond_repository(ks_model_call *call)
+/* Empty, as the protocol has it. An ETag says that something was loaded: what was there already has none. */
+static ks_status respond_repository(ks_model_call *call, ks_tensor_answer *out)
 {
     if (call->ask.route->id == KS_ROUTE_UNLOAD) return ks_models_unload(call->models, call->label, NULL, &call->fault);
     const ks_load_result *result = call->load ? ks_model_load_result(call->load) : NULL;
     if (result) call->fault = result->fault;
+    if (result && result->etag[0]) out->etag = quote_tag(call, result->etag);
     return call->fault.status;
 }
 
@@ -482,7 +490,7 @@ ks_status ks_models_respond(ks_model_call *call, ks_tensor_answer *out, ks_error
     call->responded = true;
     ks_status status = call->fault.status;
     if (status == KS_OK)
-        status = is_of_repository(call)                       ? respond_repository(call)
+        status = is_of_repository(call)                       ? respond_repository(call, out)
                  : call->ask.route->id == KS_ROUTE_DEFINITION ? respond_definition(call, out)
                  : ks_models_loads(call)                      ? respond_put(call, out)
                                                               : respond_delete(call, out);

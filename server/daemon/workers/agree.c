@@ -28,12 +28,12 @@ static ks_play_part *find_gone(ks_play *play)
     return NULL;
 }
 
-static const ks_play_part *find_late(const ks_changes *self, const ks_play *play)
+static ks_play_part *find_late(const ks_changes *self, ks_play *play)
 {
     const int64_t now_ns = ks_now_ns();
-    const ks_play_part *late = NULL;
+    ks_play_part *late = NULL;
     for (int i = 0; i < play->parts; i++) {
-        const ks_play_part *part = &play->part[i];
+        ks_play_part *part = &play->part[i];
         if (part->fd < 0) continue;
         if (ks_worker_is_stuck(&self->daemon->workers->row[part->row], now_ns)) return part;
         late = late ? late : part;
@@ -74,17 +74,16 @@ static void end_worker(const ks_changes *self, const ks_play_part *part, int sig
     if (part->pid > 0 && atomic_load(&self->daemon->workers->row[part->row].pid) == part->pid) kill(part->pid, signal);
 }
 
-/* Behind the verdict: each does it now. One that does not is not as the others are. */
+/* Behind the verdict: each does it now. One that does not is not as the others are; they go on, and the answer may be theirs. */
 static void wait_done(ks_changes *self, ks_play *play)
 {
     play->moved_ns = ks_now_ns();
     while (!ks_play_is_over(play)) {
         ks_play_step(play, self->daemon, KS_MS);
-        const ks_play_part *late = find_late(self, play);
-        if (late) {
-            end_worker(self, late, SIGKILL, "it does not go on");
-            break;
-        }
+        ks_play_part *late = find_late(self, play);
+        if (!late) continue;
+        end_worker(self, late, SIGKILL, "it does not go on");
+        ks_play_give_up(late);
     }
     for (int i = 0; i < play->parts; i++) {
         ks_error error;
@@ -122,6 +121,15 @@ static void take_answers(ks_changes *self, ks_change *change, const ks_play *pla
     ks_fail(&change->fault, KS_UNAVAILABLE, "this worker ends: the others have done it");
 }
 
+/* A load of what is there already changes nothing: it must not take the place of the change that a worker needs. */
+static bool is_worth_keeping(const ks_play *play)
+{
+    char tag[KS_ETAG_MAX + 3] = "";
+    for (int i = 0; i < play->parts && !tag[0]; i++)
+        if (play->part[i].answered) ks_play_field(&play->part[i], "ETag", tag, sizeof tag);
+    return play->tail.label[0] && (play->tail.undoes || tag[0]);
+}
+
 ks_status ks_changes_make(ks_changes *self, int fd, ks_change *change, ks_error *error)
 {
     const unsigned rows = ks_changes_joined(self);
@@ -139,7 +147,7 @@ ks_status ks_changes_make(ks_changes *self, int fd, ks_change *change, ks_error 
     if (status == KS_OK) {
         wait_done(self, &play);
         if (change) take_answers(self, change, &play);
-        if (play.tail.label[0]) ks_changes_keep(self, fd, &play.tail);
+        if (is_worth_keeping(&play)) ks_changes_keep(self, fd, &play.tail);
     }
     ks_play_close(&play);
     return status;

@@ -159,6 +159,11 @@ void ks_play_step(ks_play *play, ks_daemon *daemon, int64_t wait_ns)
     }
 }
 
+void ks_play_give_up(ks_play_part *part)
+{
+    end_part(part, false);
+}
+
 bool ks_play_is_over(const ks_play *play)
 {
     for (int i = 0; i < play->parts; i++)

@@ -34,6 +34,7 @@ bool ks_play_open(ks_play *play, ks_daemon *daemon, int fd, uint32_t change, uns
 /* Moves what can be moved, and waits for that at most so long. */
 void ks_play_step(ks_play *play, ks_daemon *daemon, int64_t wait_ns);
 bool ks_play_is_over(const ks_play *play);
+void ks_play_give_up(ks_play_part *part); /* of one worker: it has gone */
 void ks_play_close(ks_play *play);
 
 int ks_play_code(const ks_play_part *part); /* of one that has answered */
