@@ -433,8 +433,10 @@ static int prepare_changes(ks_server *server)
 static int open_changes(ks_server *server)
 {
     ks_error error = {0};
-    if (ks_changes_open(&server->daemon, ks_watch_stop_asked, &error) == KS_OK) return KS_EXIT_OK;
-    return fail(KS_EXIT_SYSTEM, error.text);
+    if (ks_changes_open(&server->daemon, ks_watch_stop_asked, &error) != KS_OK) return fail(KS_EXIT_SYSTEM, error.text);
+    server->stopped =
+        !atomic_load(&server->daemon.row->accepts); /* asked to before it had joined: no client has come */
+    return KS_EXIT_OK;
 }
 
 static void say_ready(const ks_server *server, int64_t begun_ns)

@@ -137,6 +137,8 @@ static void wait_joined(ks_daemon *daemon, bool (*stops)(void))
         usleep(2000);
     }
     atomic_store(&row->beat_ns, ks_now_ns());
+    if (!atomic_load(&row->joined))
+        return; /* it is to stop: it has asked no other one for lost names, and takes no client */
     if (!atomic_load(&daemon->changes->founds)) ks_changes_forget(daemon->changes);
     atomic_store(&row->accepts, true);
     atomic_store(&row->served, true);

@@ -19,6 +19,7 @@ struct ks_changes {
     bool started;
     int pid;
     _Atomic bool founds; /* it has joined where no other one was */
+    int64_t join_due_ns; /* its thread's: none is given anything before */
     pthread_mutex_t lock;
     pthread_cond_t given;
     /* under lock: */

@@ -287,6 +287,8 @@ static void start(fleet *self, member *one)
     count_given(one);
     atomic_store(&one->row->state, KS_STATE_STARTING); /* before it may say more */
     atomic_store(&one->row->served, false);
+    atomic_store(&one->row->asks, false);
+    atomic_store(&one->row->joined, false); /* its giver may have set it behind its end */
     if (!ks_process_start(&one->process)) {
         KS_LOG(KS_LOG_ERROR, "cannot start a worker", KS_INT("worker", one->row->device),
                KS_TEXT("error", strerror(errno)));

@@ -35,12 +35,21 @@ static void put_escaped(char *out, size_t size, const char *text)
     out[n] = '\0';
 }
 
-/* One request to one worker; true: it is answered, with a code up to 299. play: the caller closes it. */
+/* Of one that joins, too, which is stuck to no one else: its main thread waits for that, and says so each 2 ms. */
+static bool has_turns(const ks_worker_row *row)
+{
+    return ks_now_ns() - atomic_load(&row->beat_ns) <= KS_WORKER_STUCK_NS;
+}
+
+/* One request to one worker; true: it is answered, with a code up to 299. play: the caller closes it. All changes wait meanwhile,
+ * so for one that is stopped no longer than for any. */
 static bool ask(ks_changes *self, ks_play *play, int row, int fd)
 {
+    const int64_t longest_ns = stall_ns + self->daemon->config->load_timeout;
     *play = (ks_play){.fd = -1};
     if (!ks_play_open(play, self->daemon, fd, 0, 1u << row)) return false;
-    while (!ks_play_is_over(play) && ks_now_ns() - play->moved_ns < stall_ns + self->daemon->config->load_timeout)
+    while (!ks_play_is_over(play) && ks_now_ns() - play->moved_ns < longest_ns &&
+           has_turns(&self->daemon->workers->row[row]))
         ks_play_step(play, self->daemon, step_ns);
     return play->parts == 1 && play->part[0].answered && ks_play_code(&play->part[0]) <= 299;
 }
@@ -132,10 +141,11 @@ static bool give_tensors(ks_changes *self, int row, const char *name)
     return good;
 }
 
-/* One that cannot load it does without: clients see that it has none. */
-static void give_models(ks_changes *self, int row)
+/* One that cannot load it does without: clients see that it has none. false: it does not answer. */
+static bool give_models(ks_changes *self, int row)
 {
-    for (int i = 0;; i++) {
+    bool answers = true;
+    for (int i = 0; answers; i++) {
         char why[KS_ERROR_TEXT];
         ks_play play;
         pthread_mutex_lock(&self->lock);
@@ -144,8 +154,10 @@ static void give_models(ks_changes *self, int row)
         const int fd = kept ? fcntl(kept->fd, F_DUPFD_CLOEXEC, 0) : -1;
         const bool undoes = kept && kept->tail.undoes;
         pthread_mutex_unlock(&self->lock);
-        if (!kept) return;
-        if (!ask(self, &play, row, fd) && !undoes)
+        if (!kept) break;
+        const bool good = ask(self, &play, row, fd);
+        answers = play.parts == 0 || play.part[0].answered;
+        if (!good && !undoes)
             KS_LOG(KS_LOG_ERROR, "a model cannot be given to a worker that is started",
                    KS_INT("of", self->daemon->workers->row[row].device), KS_TEXT("model", play.tail.label),
                    KS_TEXT("why", text_of(&play, why)));
@@ -153,9 +165,10 @@ static void give_models(ks_changes *self, int row)
         if (fd >= 0) ks_changes_give_kept(self, row, fd);
         if (fd >= 0) close(fd);
     }
+    return answers;
 }
 
-/* With the lock of all. */
+/* With the lock of all. One that failed copied tensors for nothing, and held up all changes: the next is a while later. */
 static void give_all(ks_changes *self, int row)
 {
     char tenant[KS_TENANT_NAME_MAX + 1];
@@ -164,7 +177,8 @@ static void give_all(ks_changes *self, int row)
     bool good = true;
     for (int i = 0; good && ks_store_tenant_at(self->daemon->store, i, tenant); i++)
         good = give_tensors(self, row, tenant);
-    if (good) give_models(self, row);
+    good = good && give_models(self, row);
+    if (!good) self->join_due_ns = ks_now_ns() + join_ns;
     if (good && atomic_load(&to->pid) == pid && atomic_load(&to->asks)) atomic_store(&to->joined, true);
 }
 
@@ -194,6 +208,7 @@ void ks_changes_join(ks_changes *self)
     for (int row = 0; row < workers->count; row++) {
         const ks_worker_row *to = &workers->row[row];
         if (!atomic_load(&to->asks) || atomic_load(&to->joined) || row == self->daemon->worker) continue;
+        if (!has_turns(to) || ks_now_ns() < self->join_due_ns) continue;
         if (!is_first(self, joined)) usleep(PAUSE_US); /* so that the one whose task it is has the lock soon */
         if (!is_first(self, joined) || !ks_changes_begin(self, join_ns)) continue;
         if (is_first(self, ks_changes_joined(self))) give_all(self, row);
