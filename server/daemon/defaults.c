@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "daemon/listen.h"
+#include "daemon/workers/changes.h"
+#include "base/model.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "engine/regions.h"
@@ -219,7 +221,10 @@ void ks_defaults_files(ks_config *config)
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
     const rlim_t regions = config->allow_client_shm ? KS_REGIONS_MAX : 0;
-    const rlim_t others = OTHERS + PER_SHARD * (rlim_t)config->threads + regions;
+    /* Of several workers: a file for each model, a file and an eventfd for each change, and the channels. */
+    const rlim_t changes =
+        workers > 1 || *config->devices ? KS_MODELS_MAX + 2 * KS_CHANGES_WAIT_MAX + 2 * KS_WORKERS_MAX : 0;
+    const rlim_t others = OTHERS + PER_SHARD * (rlim_t)config->threads + regions + changes;
     const rlim_t needed = (rlim_t)config->connections + others;
     if (limit.rlim_cur < needed) {
         limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;

@@ -3,6 +3,7 @@
 #include "api/changes/change.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +111,7 @@ static ks_change_call *new_call(ks_api_view *view)
         return NULL;
     }
     atomic_init(&change->holders, 1);
-    change->fd = -1;
+    change->fd = change->wake_fd = -1;
     change->budget = view->budget;
     ks_text_init(&change->text, TEXT_MAX);
     ks_text_init(&call->head, HEAD_MAX);
@@ -129,8 +130,10 @@ ks_status ks_change_begin(ks_api_view *view, const ks_tensor_ask *ask, const cha
     if (!call) return ks_fail(error, KS_MEMORY, "no memory for a change");
     const bool puts = ask->method == KS_METHOD_PUT;
     call->body_max = puts ? INT64_MAX : ask->method == KS_METHOD_POST ? (uint64_t)view->config->max_json : 0;
-    call->change->wake_fd = wake_fd;
-    const ks_status status = begin(call, ask, target);
+    call->change->wake_fd = fcntl(wake_fd, F_DUPFD_CLOEXEC, 0);
+    const ks_status status = call->change->wake_fd >= 0
+                                 ? begin(call, ask, target)
+                                 : ks_fail(&call->fault, KS_MEMORY, "no descriptor is left for a change");
     if (status != KS_OK) {
         *error = call->fault;
         ks_change_leave(&call);
@@ -238,6 +241,7 @@ void ks_change_drop(ks_change **pointer)
     *pointer = NULL;
     if (!change || atomic_fetch_sub(&change->holders, 1) != 1) return;
     if (change->fd >= 0) close(change->fd);
+    if (change->wake_fd >= 0) close(change->wake_fd);
     ks_budget_give(change->budget, change->taken_bytes);
     ks_text_fini(&change->text);
     free(change);

@@ -24,7 +24,7 @@ typedef struct ks_change {
     /* fixed once it is given: */
     int fd; /* of its file */
     ks_change_tail tail;
-    int wake_fd; /* an eventfd, written once it is done */
+    int wake_fd; /* an eventfd, written once it is done: its own copy, since the shard may have ended by then */
     /* the thread's until it is done, then the call's: */
     ks_error fault;
     int code;

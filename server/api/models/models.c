@@ -336,15 +336,15 @@ static bool is_file_done(ks_model_call *call)
     return done;
 }
 
-/* One whose time is up goes on by itself. */
+/* One whose time is up goes on by itself, but of a change of all workers it is given up. */
 static bool is_load_over(ks_model_call *call)
 {
     if (ks_model_load_result(call->load)) return true;
     const int64_t now_ns = ks_now_ns();
     if (!call->until_ns) call->until_ns = now_ns + call->wait_ns;
     if (now_ns < call->until_ns) return false;
-    ks_fail(&call->fault, KS_DEADLINE, "model '%s' is not loaded after %.3f s (--load-timeout); the load goes on",
-            call->name, (double)call->wait_ns / 1e9);
+    ks_fail(&call->fault, KS_DEADLINE, "model '%s' is not loaded after %.3f s (--load-timeout); %s", call->name,
+            (double)call->wait_ns / 1e9, ks_vote_is(&call->ask.vote) ? "it is given up" : "the load goes on");
     return true;
 }
 

@@ -1,7 +1,7 @@
 /* Owns       the thread, and the changes that wait for it.
  * Interface  changes.h
  * Threads    its own; one lock for what waits.
- * Limits     CHANGES_WAIT_MAX changes wait. */
+ * Limits     KS_CHANGES_WAIT_MAX changes wait. */
 #include "daemon/workers/changes.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "daemon/workers/changes_parts.h"
 
-enum { CHANGES_WAIT_MAX = 256, TRIES = 3 };
+enum { TRIES = 3 };
 static const int64_t idle_ns = 20 * KS_MS, lock_ns = 30 * KS_S, turn_ns = KS_S;
 
 /* --- what waits --------------------------------------------------------------------------------------------------- */
@@ -29,9 +29,8 @@ static void wake(int fd)
 
 static void finish(ks_change *change)
 {
-    const int fd = change->wake_fd;
     atomic_store(&change->done, true);
-    wake(fd);
+    wake(change->wake_fd);
     ks_change_drop(&change);
 }
 
@@ -40,7 +39,7 @@ static void give(void *context, ks_change *change)
 {
     ks_changes *self = context;
     pthread_mutex_lock(&self->lock);
-    const bool room = !self->stop && self->waiting < CHANGES_WAIT_MAX;
+    const bool room = !self->stop && self->waiting < KS_CHANGES_WAIT_MAX;
     if (room) {
         change->next = NULL;
         *self->last = change;
@@ -50,7 +49,7 @@ static void give(void *context, ks_change *change)
     }
     pthread_mutex_unlock(&self->lock);
     if (room) return;
-    ks_fail(&change->fault, KS_BUDGET, "%d changes of all workers wait already", CHANGES_WAIT_MAX);
+    ks_fail(&change->fault, KS_BUDGET, "%d changes of all workers wait already", KS_CHANGES_WAIT_MAX);
     finish(change);
 }
 

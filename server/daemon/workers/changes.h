@@ -5,12 +5,15 @@
  *          joined gives it each tensor, as its own store has it, and each model, as the request that loaded it: its file of memory is kept, once
  *          for all workers. Where no other worker is left it has what its own start gave it, and what was lost is 410.
  * TTL      that same worker asks the others for their last uses before a tensor goes, and then it goes in all of them.
- * Limits   a worker that is asked and does not go on for KS_CHANGE_STALL_NS ends a change that has no verdict, and is killed behind one.
+ * Limits   a worker whose main thread stands for KS_WORKER_STUCK_NS, or that moves no byte for 10 s and --load-timeout, ends a change that
+ *          has no verdict, and is killed behind one.
  * Threads  open and close: main's; give, keep: any. */
 #ifndef KS_CHANGES_H
 #define KS_CHANGES_H
 #include "api/changes/change.h"
 #include "daemon/daemon.h"
+
+enum { KS_CHANGES_WAIT_MAX = 256 }; /* at a worker; their clients hold connections meanwhile */
 
 typedef struct ks_changes ks_changes;
 

@@ -3,7 +3,7 @@
  * Owns       nothing.
  * Interface  changes_parts.h, changes.h
  * Threads    the thread of changes; ks_changes_forget: main's.
- * Limits     a tensor that is copied to a worker lies in this process's memory meanwhile, once. */
+ * Limits     a tensor that is given to a worker lies in this process's memory meanwhile, once, and twice while it is copied there. */
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -113,6 +113,7 @@ static bool give_tensor(ks_changes *self, int row, const char *tenant, const ks_
              entry->name, whose);
     bool good = ask_head(self, &got, self->daemon->worker, head);
     const int fd = good ? make_put(entry, tenant, &got.part[0]) : -1;
+    if (fd >= 0) ks_play_close(&got); /* it is long, and the other worker may take a while */
     good = fd >= 0 && ask(self, &put, row, fd);
     if (!good)
         KS_LOG(KS_LOG_ERROR, "a tensor cannot be given to a worker that is started; it waits",
