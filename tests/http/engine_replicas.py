@@ -357,6 +357,37 @@ def come_back(daemon, client):
     check(client.value("B") == floats(6), "healed")
 
 
+def stopped_as_it_joins():
+    """One that is stopped while it is given tensors holds up changes no longer than any other one; asked to stop, it ends and comes back."""
+    with Workers(*MEMORY) as daemon:
+        client = Client(daemon)
+        many = {"%d" % i: Tensor("FP32", [1], [float(i)]) for i in range(600)}
+        status(client.ask(0, request("PUT", "/v2/tensors?prefix=J", SAFE, write_safetensors(many))), 201)
+        for number in (signal.SIGSTOP, signal.SIGTERM):
+            old = children(daemon.process.pid)
+            os.kill(daemon.pid_of(1), signal.SIGKILL)
+            check(comes_to(lambda: len(set(children(daemon.process.pid)) - set(old)), 1) == 1, "not started again")
+            pid = (set(children(daemon.process.pid)) - set(old)).pop()
+            comes_to(lambda: daemon.states()[1] in ("warming", "ready"), True)
+            time.sleep(0.1)  # amid the tensors
+            os.kill(pid, number)
+            begun = time.monotonic()
+            answer = client.ask(0, put("meanwhile", floats(number)))
+            made = answer is not None and answer.status in (200, 201)
+            check(made or (answer is not None and answer.status == 503), "as another one joins", answer)  # 503: it had joined, and is stuck
+            check(time.monotonic() - begun < 8, "one that joins holds up a change", time.monotonic() - begun)
+            if number == signal.SIGSTOP:
+                os.kill(pid, signal.SIGCONT)
+            else:
+                check(made and comes_to(lambda: pid in children(daemon.process.pid), False, 10) is False, "it does not end", answer)
+            check(comes_to(daemon.states, ["ready", "ready"], 10) == ["ready", "ready"], "not both are ready", daemon.states())
+            client.close()
+            client = Client(daemon)
+            check((not made or client.value("meanwhile") == floats(number)) and len(client.names()) >= 600, "it has not what the other one has")
+        client.close()
+        check(daemon.stop() == 0, "SIGTERM")
+
+
 def tenants():
     lines = ["root:%s" % ("r" * 20), "alice:%s tenant=alice bytes=1M tensors=2 models=1" % ("a" * 20), "bob:%s tenant=bob" % ("b" * 20)]
     with tempfile.NamedTemporaryFile("w") as file:
@@ -410,6 +441,7 @@ def main():
         timed("come_back", come_back, daemon, client)
         client.close()
     timed("killed_amid", killed_amid, generator)
+    timed("stopped_as_it_joins", stopped_as_it_joins)
     timed("tenants", tenants)
     return 1 if wrongs() else 0
 
