@@ -175,7 +175,9 @@ def loaded(client):
         lists = [[(row["name"], row.get("state")) for row in json.loads(a.body)] for a in client.both(request("POST", "/v2/repository/index"))]
         check(lists[0] == lists[1] and ("m", "READY") in lists[0] and len({a.body for a in client.both(request("GET", "/v2/models"))}) == 1, "the lists", lists)
         status(client.ask(device, request("DELETE", "/v2/models/m")), 204, "DELETE")
-        check(factor(client, "m") == 404, "a deleted model")
+        asked = request("POST", "/v2/models/m/infer?shape=1,1&datatype=FP32", [], floats(1))
+        got = comes_to(lambda: [a.status for a in client.both(asked)], [404, 404])  # 503 while the other worker gives the refused load up
+        check(got == [404, 404], "a deleted model", got)
         whole = write_safetensors({"k": Tensor("FP32", [1], [5.0])}, metadata={"kernserve": json.dumps(filed)})
         status(client.ask(device, request("PUT", "/v2/models/m", SAFE, whole)), 201, "a file")
         check(factor(client, "m") == 5, "a model in a file")
