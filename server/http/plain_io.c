@@ -199,7 +199,9 @@ static ks_move drop_chunk(ks_http *http, ks_conn *conn)
 
 void ks_io_linger(ks_http *http, ks_conn *conn)
 {
-    ks_plain_conn_of(conn)->unread = SIZE_MAX;
+    ks_plain_conn *t = ks_plain_conn_of(conn);
+    t->unread = SIZE_MAX;
+    t->whole = false; /* the end must not take so much at once */
     shutdown(conn->fd, SHUT_WR);
     ks_conn_enter(conn, KS_AT_CUT);
     ks_io_queue_join(http, conn);
