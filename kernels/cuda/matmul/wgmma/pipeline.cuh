@@ -107,7 +107,7 @@ typedef struct mm_wgmma_pipeline {
     unsigned at, full, empty; /* in shared memory */
     unsigned row, column;     /* of this CTA's tile, among the cluster's */
     unsigned stage, parity;
-    unsigned alone;    /* whether the peers' barriers may not be ready */
+    unsigned alone;    /* the producer's: whether the peers' barriers may not be ready */
     unsigned shift[2]; /* of this thread's rows of A, where they start anywhere (odd.cuh) */
 } mm_wgmma_pipeline;
 
@@ -294,13 +294,12 @@ __device__ __forceinline__ void mm_wgmma_fills(const ks_site &site, const mm_arg
 /* A warp has read a stage: arrival at the mbarriers of all CTAs that write there. By each lane where the producers are threads:
  * racecheck does not follow a warp's hand-over through one of its lanes. */
 template <typename TILE>
-__device__ __forceinline__ void mm_wgmma_release(mm_wgmma_pipeline &pipeline, unsigned stage)
+__device__ __forceinline__ void mm_wgmma_release(const mm_wgmma_pipeline &pipeline, unsigned stage)
 {
     const unsigned lane_id = threadIdx.x % 32, barrier = pipeline.empty + stage * 8;
     if constexpr (TILE::PEERS == 1) {
         if (TILE::ODD || lane_id == 0) mm_mbarrier_arrive(barrier);
     } else {
-        if (pipeline.alone > 0) mm_cluster_wait(), pipeline.alone = 0; /* the peers' barriers are ready */
         if (lane_id < TILE::PEERS &&
             (mm_wgmma_a_peers<TILE>(pipeline) | mm_wgmma_b_peers<TILE>(pipeline)) >> lane_id & 1)
             mm_mbarrier_arrive_at(barrier, lane_id);

@@ -315,11 +315,10 @@ __device__ __forceinline__ void mm_wgmma_reduce(const ks_site &site, const mm_ar
 template <typename TILE, bool A_K>
 __device__ __forceinline__ void mm_wgmma_reduce_peers(const ks_site &site, const mm_args &args, const mm_unit &unit,
                                                       const mm_out<typename TILE::element> &out,
-                                                      const float (&sum)[TILE::SUMS], mm_wgmma_pipeline &pipeline)
+                                                      const float (&sum)[TILE::SUMS], const mm_wgmma_pipeline &pipeline)
 {
     mm_unit mine = unit;
     mine.tile = unit.tile * TILE::PEERS + pipeline.column * TILE::BY_M + pipeline.row;
-    if (pipeline.alone > 0) mm_cluster_wait(), pipeline.alone = 0; /* an empty slice has released no stage */
     mm_wgmma_reduce_splits<TILE, A_K>(site, args, mine, out, 0, [&](mm_four<float> *to) {
 #pragma unroll
         for (int i = 0; i < TILE::BLOCKS; i++)

@@ -114,6 +114,9 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         if constexpr (TILE::GIVES) mm_registers_take<TILE::CONSUMER_REGISTERS>();
         if (!args.packed) ks_start(site);
         mm_barriers_wait<TILE>();
+        /* The peers' barriers are ready, while the first stage is on its way. Not later, at the first release: racecheck
+         * lets no warp pass this barrier until all of the CTA have come to it, the producer's too. */
+        if constexpr (TILE::PEERS > 1) mm_cluster_wait();
         const ks_job_sides job = site.only;
         mm_four<float> *held = (mm_four<float> *)(mm_wgmma_shared + (start - at) + TILE::STAGES * TILE::STAGE);
         const unsigned units = mm_wgmma_units(args), first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
