@@ -390,7 +390,8 @@ __device__ __forceinline__ void softmax_column_held(const Part &part, int held, 
 }
 
 /* A tile for each CTA group of `parts` CTAs at a time, `share` of the axis each; kept: packs of a thread in shared memory, a
- * multiple of V. BEYOND: the part may have more. */
+ * multiple of V. BEYOND: the part may have more. Tiles are drawn where a group has several CTAs: neighbours share lines of memory where rows
+ * do not start on them, and groups that took every groups-th tile drifted apart until such a line was read twice. */
 template <class T, int E, int V, bool BEYOND>
 __global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2)
     softmax_column_multiblock_smem(ks_site site, softmax_shape s, int lanes, int parts, int64_t share, int kept)
@@ -401,29 +402,35 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 || BEYOND ? 
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);
-    if (threadIdx.x == 0) cta_group.open(site, parts, lanes * E);
+    __shared__ uint32_t drawn_tile;
+    if (threadIdx.x == 0) cta_group.open(site, parts, lanes * E, parts > 1);
     __syncthreads();
     const int threads = blockDim.x;
+    const bool draws = parts > 1, hears = threadIdx.x == blockDim.x - 1;
     const softmax_tile<M> tile((Word *)ks_dynamic + kept * threads, lanes, E);
     const int64_t begin = cta_group.rank * share, end = min(begin + share, s.length);
     const int64_t tiles = (s.outer * (s.inner / E) + lanes - 1) / lanes;
-    const int rounds = (int)((tiles - cta_group.index + cta_group.groups - 1) / cta_group.groups);
     const softmax_strip<int64_t> strip(s.inner / E, lanes, begin, end);
     const int held = min(strip.used, kept);
     Word *const out = (Word *)job.out;
     softmax_column_part<T, E, V> part = {(const Word *)(job.in + s.offset), (Word *)ks_dynamic + threadIdx.x,
                                          strip.stride, threads, s.sign};
-    strip.place(s, cta_group.index, &part.base, &part.count);
+    int64_t at = cta_group.index;
+    strip.place(s, at, &part.base, &part.count);
 #pragma unroll 1
     for (int c = 0; c < held; c += V) part.fetch(part.base, part.count, c);
     uint32_t drawn = 0;
+    bool more = true;
 #pragma unroll 1
-    for (int r = 0; r < rounds; r++) {
+    for (uint32_t r = 0; more; r++) {
+        uint32_t item = 0;
+        if (draws && hears && cta_group.rank == 0) item = cta_group.draw_item((uint32_t)tiles);
         M h[E], sum[E], h_beyond[E];
         double sum_beyond[E];
         if constexpr (BEYOND) softmax_column_beyond(part, kept, strip.used, rule, h_beyond, sum_beyond);
         ks_copy_wait();
         softmax_column_held(part, held, tile, rule, h, sum);
+        if (draws && hears && cta_group.rank == 0) cta_group.publish(r, parts * tile.columns, item, 0);
 #pragma unroll
         for (int e = 0; e < E; e++) {
             softmax_pair<M> mine = {h[e], sum[e]};
@@ -444,19 +451,21 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 || BEYOND ? 
             softmax_join_columns(tile.groups, tile.columns, rule, of_group, settle);
         } else {
             softmax_join_columns(tile.groups, tile.columns, rule, of_group, [&](int column, softmax_pair<M> n) {
-                cta_group.publish((uint32_t)r, cta_group.rank * tile.columns + column, n.h, n.sum);
+                cta_group.publish(r, cta_group.rank * tile.columns + column, n.h, n.sum);
             });
+            if (hears) drawn_tile = (uint32_t)cta_group.consume<double>(r, parts * tile.columns).h;
             softmax_join_columns(
                 parts, tile.columns, rule,
-                [&](int p, int column) { return cta_group.consume<M>((uint32_t)r, p * tile.columns + column); },
-                settle);
+                [&](int p, int column) { return cta_group.consume<M>(r, p * tile.columns + column); }, settle);
         }
         __syncthreads();
-        const bool more = r + 1 < rounds;
-        if (!more && parts > 1) drawn = cta_group.draw();
+        const int64_t behind = draws ? (int64_t)drawn_tile : at + cta_group.groups;
+        more = behind < tiles;
+        if (!more && draws) drawn = cta_group.draw();
+        if (more) at = behind;
         int64_t next;
         int next_count;
-        strip.place(s, cta_group.index + (int64_t)(r + more) * cta_group.groups, &next, &next_count);
+        strip.place(s, at, &next, &next_count);
         softmax_pack<T, E> x[V];
         if constexpr (BEYOND) {
 #pragma unroll 1

@@ -15,14 +15,16 @@ enum { GROUP_MESSAGE = 4, GROUP_SLOTS = 2 }; /* words; of a message, where not s
 /* The sum's sign bit marks the use of the slot: it is masked and never taken by fabs(): of a NaN that has the sign set. */
 static const uint64_t GROUP_SUM = UINT64_MAX >> 1;
 
-/* Words: a ticket and, behind all tickets, the slots of each CTA group. messages: of a CTA. */
+/* Words: a ticket and, behind all tickets, the slots of each CTA group. messages: of a CTA; more: of all CTA groups, beside those. */
 __host__ __device__ inline size_t softmax_cta_group_head(int grid)
 {
     return ((size_t)grid + GROUP_MESSAGE - 1) / GROUP_MESSAGE * GROUP_MESSAGE;
 }
-__host__ __device__ inline size_t softmax_cta_group_counters(int grid, int messages, int slots = GROUP_SLOTS)
+__host__ __device__ inline size_t softmax_cta_group_counters(int grid, int messages, int slots = GROUP_SLOTS,
+                                                             int more = 0)
 {
-    return softmax_cta_group_head(grid) + (size_t)slots * GROUP_MESSAGE * (size_t)grid * (size_t)messages;
+    return softmax_cta_group_head(grid) +
+           (size_t)slots * GROUP_MESSAGE * ((size_t)grid * (size_t)messages + (size_t)more);
 }
 
 template <int SLOTS>
@@ -31,12 +33,12 @@ struct softmax_cta_group_of {
     ks_message *slots; /* this CTA group's: [SLOTS][count] */
     int groups, index, size, rank, count;
 
-    /* Lies in shared memory, for all threads of a CTA; opened by one. */
-    __device__ __forceinline__ void open(const ks_site &site, int ctas, int messages)
+    /* Lies in shared memory, for all threads of a CTA; opened by one. more: messages of the CTA group, beside those of its CTAs. */
+    __device__ __forceinline__ void open(const ks_site &site, int ctas, int messages, int more = 0)
     {
         tickets = ks_counters(site);
         size = ctas;
-        count = ctas * messages;
+        count = ctas * messages + more;
         groups = gridDim.x / size;
         index = blockIdx.x / size;
         rank = blockIdx.x - index * size;
@@ -69,6 +71,17 @@ struct softmax_cta_group_of {
     __device__ __forceinline__ softmax_pair<M> consume(uint32_t round, int i) const
     {
         return consume<M>(round, i, read(round, i));
+    }
+
+    /* CTA groups of two CTAs and more draw their items, from the groups-th on, so that those of about the same time lie beside each other,
+     * however long the launch is. One thread of a group does; the ticket behind the last item clears the counter, which is the word
+     * of a ticket that no group has. */
+    __device__ __forceinline__ uint32_t draw_item(uint32_t items) const
+    {
+        uint32_t *const drawn = tickets - index + gridDim.x - 1;
+        const uint32_t ticket = atomicAdd(drawn, 1u);
+        if (ticket + 1 == items) *drawn = 0;
+        return groups + ticket;
     }
 
     /* Each CTA that has read its last messages draws a ticket, early, since the answer takes its time; one thread does... */

@@ -558,7 +558,8 @@ ks_status softmax_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *o
     out->counters = !cta_group ? 0
                     : c.kind == COLUMN_MULTIBLOCK_PIPELINED
                         ? softmax_column_counters((int)c.grid, c.lanes * c.pack, c.parts)
-                        : softmax_cta_group_counters((int)c.grid, messages, slots);
+                        : softmax_cta_group_counters((int)c.grid, messages, slots,
+                                                     c.kind == COLUMN_MULTIBLOCK_SMEM ? (int)c.grid / c.parts : 0);
     pick_of(c, spec->in[0].dtype, &out->kernel_info);
     memcpy(out->algorithm, &c, sizeof c);
     return KS_OK;
