@@ -246,12 +246,13 @@ __device__ __forceinline__ void attention_leave(const attention_warp<T, COLUMNS,
     }
 }
 
-/* What the warps have left in a stage becomes the piece's rows, merged in the order of the warps. */
-template <class T, int COLUMNS, bool FULL>
-__device__ __forceinline__ void attention_merge_warps(const attention_shape &a, const ks_site &site,
-                                                      const ks_job_sides &job, const attention_item &w, int split,
-                                                      const unsigned char *stage, int quarter_bytes)
+/* What the warps have left in the ring's stage becomes the rows of a split, merged in the order of the warps. */
+template <class T, int COLUMNS, bool FULL, class RING>
+__device__ __forceinline__ void attention_merge_warps(const RING &ring, const attention_item &w, int split)
 {
+    const attention_shape &a = ring.a;
+    const unsigned char *const stage = ring.stage(ring.place);
+    const int quarter_bytes = ring.quarter_bytes();
     enum { WARPS = ATTENTION_MMA_WARPS, UNROLLED = FULL ? COLUMNS / KS_WARP : 1 };
     const int lane_id = threadIdx.x % KS_WARP, depth = FULL ? COLUMNS : a.s.value_depth;
 #pragma unroll 1
@@ -270,8 +271,8 @@ __device__ __forceinline__ void attention_merge_warps(const attention_shape &a, 
             weight[i] = attention_weight(pair[i].x, most);
             total = fmaf(pair[i].y, weight[i], total);
         }
-        attention_writer<T> to(a, job, w, split, r, most, total);
-        to.open(site);
+        attention_writer<T> to(a, ring.job, w, r, most, total);
+        to.open(ring.site, split);
         if (lane_id == 0) to.put_sums();
 #pragma unroll UNROLLED
         for (int column = lane_id; column < depth; column += KS_WARP) {
@@ -293,8 +294,8 @@ __device__ __forceinline__ void attention_put_nothing(const attention_shape &a, 
 #pragma unroll 1
     for (int at = threadIdx.x / KS_WARP; at < (int)a.rows; at += ATTENTION_MMA_WARPS) {
         const attention_row r = attention_row_of<uint32_t>(a, w.batch, w.kv_head, at, w.keys);
-        attention_writer<T> to(a, job, w, split, r, -INFINITY, 0);
-        to.open(site);
+        attention_writer<T> to(a, job, w, r, -INFINITY, 0);
+        to.open(site, split);
         if (lane_id == 0) to.put_sums();
 #pragma unroll 1
         for (int column = lane_id; column < a.s.value_depth; column += KS_WARP) to.put(column, 0);
@@ -365,14 +366,13 @@ __global__ void __launch_bounds__(ATTENTION_MMA_THREADS, COLUMNS <= 128 ? 3 : 1)
                     __syncwarp(); /* the quarter has been read */
                     attention_leave(mine, (int)a.rows, (float *)keys);
                     __syncthreads();
-                    attention_merge_warps<T, COLUMNS, FULL>(a, site, job, run.w, split, ring.stage(ring.place),
-                                                            ring.quarter_bytes());
+                    attention_merge_warps<T, COLUMNS, FULL>(ring, run.w, split);
                     __syncthreads(); /* what the warps have left has been read */
                 }
                 ring.give();
             }
         }
-        if (a.joins) attention_merge_last<T>(site, a, job, run.w.unit, run.w.batch, sharers);
+        if (a.joins) attention_merge_last<T>(site, a, job, run.w.unit, sharers);
     }
     if (a.ends) ks_leave<true>(site);
 }

@@ -291,14 +291,15 @@ struct attention_writer {
     T *out;
 
     __device__ __forceinline__ attention_writer(const attention_shape &shape, const ks_job_sides &sides,
-                                                const attention_item &w, int of_keys, const attention_row &of,
-                                                float largest, float sum)
-        : a(shape), job(sides), r(of), unit(w.unit), batch(w.batch), split(of_keys), part(NULL), values(NULL),
-          most(largest), total(sum), out(NULL)
+                                                const attention_item &w, const attention_row &of, float largest,
+                                                float sum)
+        : a(shape), job(sides), r(of), unit(w.unit), batch(w.batch), split(0), part(NULL), values(NULL), most(largest),
+          total(sum), out(NULL)
     {
     }
-    __device__ __forceinline__ void open(const ks_site &site)
+    __device__ __forceinline__ void open(const ks_site &site, int of_keys)
     {
+        split = of_keys;
         if (!r.there) return;
         if (a.splits > 1) {
             part = attention_part(a, site, unit, r.number);
@@ -336,8 +337,8 @@ __device__ __forceinline__ void attention_put_rows(const attention_shape &a, con
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const attention_row r = attention_row_of(a, w.batch, w.kv_head, row + 8 * h, w.keys);
-        attention_writer<T> to(a, job, w, w.split, r, of.most[h], of.total[h]);
-        to.open(site);
+        attention_writer<T> to(a, job, w, r, of.most[h], of.total[h]);
+        to.open(site, w.split);
         if (lane_id % 4 == 0) to.put_sums();
 #pragma unroll
         for (int f = 0; f < COLUMNS / 8; f++)

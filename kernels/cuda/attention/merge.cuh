@@ -31,14 +31,14 @@ struct attention_joined {
 /* By a warp. weights: room for one of each lane. */
 template <class T>
 __device__ __forceinline__ void attention_merge_row(const ks_site &site, const attention_shape &a,
-                                                    const ks_job_sides &job, int64_t unit, int64_t batch, int64_t row,
-                                                    float *weights)
+                                                    const ks_job_sides &job, int64_t unit, int64_t row, float *weights)
 {
     enum { SOME = 16, EACH = 4 }; /* splits and columns whose loads are under way */
     const int lane_id = threadIdx.x % KS_WARP, depth = a.s.value_depth;
     const float *const part = attention_part(a, site, unit, row), *const values = part + 2 * a.splits;
     const float pair[2] = {lane_id < a.splits ? part[2 * lane_id] : -INFINITY,
                            lane_id < a.splits ? part[2 * lane_id + 1] : 0};
+    const int64_t batch = unit / a.s.kv_heads;
     const attention_row r = attention_row_of<uint32_t>(a, batch, unit - batch * a.s.kv_heads, row, a.s.keys);
     T *const out = attention_out<T>(a, job, batch, r);
     float most = 0, sum = 0;
@@ -78,8 +78,7 @@ __device__ __forceinline__ void attention_merge_row(const ks_site &site, const a
 /* The CTA has put parts of a unit, which `sharers` CTAs do: the last of them merges its rows. */
 template <class T>
 __device__ __forceinline__ void attention_merge_last(const ks_site &site, const attention_shape &a,
-                                                     const ks_job_sides &job, int64_t unit, int64_t batch,
-                                                     uint32_t sharers)
+                                                     const ks_job_sides &job, int64_t unit, uint32_t sharers)
 {
     __shared__ float weights[ATTENTION_MERGE_THREADS];
     __shared__ bool last;
@@ -94,7 +93,7 @@ __device__ __forceinline__ void attention_merge_last(const ks_site &site, const 
     const int warp = threadIdx.x / KS_WARP, warps = (int)ATTENTION_MERGE_THREADS / (int)KS_WARP;
 #pragma unroll 1
     for (int64_t row = warp; row < a.rows; row += warps)
-        attention_merge_row<T>(site, a, job, unit, batch, row, weights + warp * KS_WARP);
+        attention_merge_row<T>(site, a, job, unit, row, weights + warp * KS_WARP);
 }
 
 template <class T>
@@ -107,8 +106,7 @@ __global__ void __launch_bounds__(ATTENTION_MERGE_THREADS)
     const int warp = threadIdx.x / KS_WARP, warps = (int)ATTENTION_MERGE_THREADS / (int)KS_WARP;
 #pragma unroll 1
     for (int64_t at = (int64_t)blockIdx.x * warps + warp; at < a.units * a.rows; at += (int64_t)gridDim.x * warps)
-        attention_merge_row<T>(site, a, job, a.unit + at / a.rows, (a.unit + at / a.rows) / a.s.kv_heads, at % a.rows,
-                               weights + warp * KS_WARP);
+        attention_merge_row<T>(site, a, job, a.unit + at / a.rows, at % a.rows, weights + warp * KS_WARP);
     if (a.ends) ks_leave<true>(site);
 }
 
