@@ -458,7 +458,8 @@ static void each_kernel(void **state)
         int64_t heads, kv_heads, queries, keys, depth;
         int causal;
     } table[] = {{4, 2, 1, 300, 64, 0},  {2, 2, 70, 130, 64, 2},  {2, 1, 40, 65, 128, 1}, {1, 1, 130, 200, 40, 2},
-                 {8, 1, 3, 200, 256, 2}, {1, 1, 100, 70, 256, 0}, {2, 1, 30, 130, 64, 2}, {1, 1, 70, 65, 127, 1}};
+                 {8, 1, 3, 200, 256, 2}, {1, 1, 100, 70, 256, 0}, {2, 1, 30, 130, 64, 2}, {1, 1, 70, 65, 127, 1},
+                 {8, 1, 1, 200, 128, 0}, {9, 1, 1, 1100, 256, 0}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++)
         for (int d = 0; d < DTYPES; d++) {
             ks_spec spec = spec_of(dtypes[d], (const int64_t[]){1, table[n].heads, table[n].queries, table[n].depth},
@@ -491,6 +492,32 @@ static void several_tiles_and_blocks(void **state)
         if (values_below(3) == 0) give(&spec, KS_ATTENTION_LENGTHS, KS_INT32, 1, &batches);
         if (values_below(3) == 0) swap_layout(&spec);
         try_spec(&spec, kinds[values_below(4)], 4);
+    }
+}
+
+/* Decode of more parts than CTAs run at a time: a CTA has several parts of a key head, and several key heads, some without a key. Random
+ * cases have fewer parts than a large GPU has CTAs. */
+static void many_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t batches, heads, kv_heads, queries, keys, depth;
+        int causal;
+    } table[] = {
+        {17, 4, 1, 1, 2048, 64, 0}, /* parts of one block */
+        {20, 60, 30, 1, 100, 16, 0}, {9, 8, 2, 2, 1500, 128, 2},
+        {3, 12, 1, 1, 4500, 128, 0},                             /* of three, the last one short */
+        {40, 40, 40, 1, 40, 64, 0},                              /* one part */
+        {5, 5, 5, 3, 1300, 72, 1},   {2100, 1, 1, 1, 70, 8, 0}}; /* key heads that are merged by a launch of its own */
+    for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
+        const int64_t batches = table[n].batches;
+        ks_spec spec = spec_of(n % 2 ? KS_FP16 : KS_BF16,
+                               (const int64_t[]){batches, table[n].heads, table[n].queries, table[n].depth},
+                               table[n].kv_heads, table[n].keys, table[n].depth);
+        spec.params[KS_ATTENTION_CAUSAL].i = table[n].causal;
+        spec.params[KS_ATTENTION_LSE].i = 1;
+        if (values_below(2)) give(&spec, KS_ATTENTION_LENGTHS, KS_INT32, 1, &batches);
+        try_spec(&spec, VALUES_NORMAL, 4);
     }
 }
 
@@ -646,6 +673,7 @@ int main(void)
         cmocka_unit_test(random_shapes_and_parameters),
         cmocka_unit_test(each_kernel),
         cmocka_unit_test(several_tiles_and_blocks),
+        cmocka_unit_test(many_parts),
         cmocka_unit_test(layouts_and_ranks),
         cmocka_unit_test(nothing_at_all),
         cmocka_unit_test(lengths_that_are_refused),

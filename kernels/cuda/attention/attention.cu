@@ -61,6 +61,9 @@ static cudaError_t go_units(attention_launch &go, int64_t first, int64_t all)
     const bool split = a.splits > 1 && !a.joins;
     a.unit = first;
     a.units = first + go.c.units < all ? go.c.units : all - first;
+    const int64_t pieces = a.units * a.tiles * a.splits;
+    a.each = pieces / go.c.grid;
+    a.more = pieces % go.c.grid;
     a.starts = first == 0;
     const bool last = first + go.c.units >= all;
     a.ends = last && !split;

@@ -20,6 +20,7 @@ struct attention_shape {
     int64_t unit, units;    /* the first one of the launch, and how many */
     int64_t rows, tiles;    /* of a unit */
     int64_t part;           /* keys of a split, a multiple of a block's */
+    int64_t each, more;     /* apart: pieces of a CTA, and how many CTAs have one more */
     int32_t splits, stages; /* stages: of the ring */
     bool vectors;           /* rows of query, key and value start on 16 bytes and are whole vectors of 16 */
     bool joins;             /* the last CTA of a unit merges its splits */

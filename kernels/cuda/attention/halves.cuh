@@ -1,7 +1,5 @@
-/* Attention of FP16 and BF16 by tensor cores (mma.sync): blocks of KEYS keys come through a ring and go past a CTA's rows.
- *
- *   rows   a warp has 16 of the CTA's 64 rows, and all keys of a block
- *   apart  all warps have the same 16 rows, and each a quarter of a block's keys: they are merged in order at the end
+/* Attention of FP16 and BF16 by tensor cores (mma.sync): blocks of ATTENTION_BLOCK keys come through a ring and go past a CTA's rows, of which
+ * a warp has 16. What a warp does with its rows and keys is here for apart.cuh, too, where warps share rows and not keys.
  *
  * Threads  128.
  * Memory   dynamic: the rows of the query, then a.stages stages, each a block of keys and of values.
@@ -11,7 +9,6 @@
 
 #include "cuda/attention/broken.cuh"
 #include "cuda/attention/common.cuh"
-#include "cuda/attention/merge.cuh"
 
 enum {
     ATTENTION_MMA_THREADS = 128,
@@ -29,20 +26,6 @@ __host__ __device__ __forceinline__ int attention_row_bytes(int depth)
 __host__ __device__ __forceinline__ int attention_stage_bytes(int depth, int value_depth)
 {
     return (int)ATTENTION_BLOCK * (attention_row_bytes(depth) + attention_row_bytes(value_depth));
-}
-
-/* Where the warps that are apart meet, in the place of a block: sums, then pairs of largest score and sum. */
-__host__ __device__ __forceinline__ int attention_apart_bytes(int depth, int value_depth, int columns)
-{
-    const int parts = (int)ATTENTION_MMA_WARPS * (int)ATTENTION_M * (columns + 2) * (int)sizeof(float),
-              block = attention_stage_bytes(depth, value_depth);
-    return parts > block ? parts : block;
-}
-
-/* Rows of the query that memory has room for where warps are apart: eight more that are not there may be the same ones. */
-__host__ __device__ __forceinline__ int attention_apart_rows(int64_t rows)
-{
-    return rows <= 8 ? 8 : (int)ATTENTION_M;
 }
 
 /* A vector of 8 elements of a row, of which the first `left` are there. */
@@ -74,6 +57,19 @@ __device__ __forceinline__ void attention_ask_rows(const attention_shape &a, con
                        there && vector * 8 < depth ? from + row * stride + vector * 8 : from,
                        there ? depth - vector * 8 : 0);
     }
+}
+
+/* For the oldest of as many copies as a ring has stages. */
+__device__ __forceinline__ void attention_wait_stages(int stages)
+{
+    if (stages > 3)
+        mm_copy_wait<3>();
+    else if (stages == 3)
+        mm_copy_wait<2>();
+    else if (stages == 2)
+        mm_copy_wait<1>();
+    else
+        mm_copy_wait<0>();
 }
 
 /* The tile's rows of the query, which lie where their heads lie. */
@@ -134,24 +130,30 @@ struct attention_warp {
             }
         }
     }
-    /* Products become scores; whether each row takes each key. first: the first key's number. */
-    __device__ __forceinline__ bool select(const attention_shape &a, const ks_job_sides &job,
-                                           const attention_row (&r)[2], int64_t first)
+    /* Whether each row takes each key. first: the first key's number. */
+    __device__ __forceinline__ bool takes_all(const attention_shape &a, const attention_row (&r)[2],
+                                              int64_t first) const
     {
-        const int lane_id = threadIdx.x % KS_WARP;
         bool all = !a.s.masked;
 #pragma unroll
         for (int h = 0; h < 2; h++) /* a row that is not there may take all, as nothing becomes of it */
             all = all && (!r[h].there || (r[h].range.first <= first && r[h].range.end >= first + KEYS));
-        all = !__any_sync(0xFFFFFFFFu, !all);
+        return !__any_sync(0xFFFFFFFFu, !all);
+    }
+    /* Products become scores, where each row takes each key and there is no softcap; */
+    __device__ __forceinline__ void scale(float by)
+    {
         taken = 0xFFFFFFFFu;
-        if (all && a.s.softcap == 0) {
 #pragma unroll
-            for (int t = 0; t < TILES; t++)
+        for (int t = 0; t < TILES; t++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) score[t][e] *= (float)a.s.scale;
-            return true;
-        }
+            for (int e = 0; e < 4; e++) score[t][e] *= by;
+    }
+    /* else. */
+    __device__ __forceinline__ void select(const attention_shape &a, const ks_job_sides &job,
+                                           const attention_row (&r)[2], int64_t first)
+    {
+        const int lane_id = threadIdx.x % KS_WARP;
         taken = 0;
 #pragma unroll
         for (int t = 0; t < TILES; t++)
@@ -162,12 +164,13 @@ struct attention_warp {
                     attention_score<T>(a, job, r[e / 2], first + t * 8 + lane_id % 4 * 2 + e % 2, score[t][e], &takes);
                 taken |= (uint32_t)takes << (t * 4 + e);
             }
-        return all;
     }
-    __device__ __forceinline__ void weigh()
+    /* both: rows behind the eighth are there; else what they weigh may be anything. */
+    __device__ __forceinline__ void weigh(bool both)
     {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
+            if (h > 0 && !both) break;
             float here = most[h], added = 0;
 #pragma unroll
             for (int t = 0; t < TILES; t++) here = fmaxf(here, fmaxf(score[t][2 * h], score[t][2 * h + 1]));
@@ -280,41 +283,46 @@ template <class T>
 struct attention_writer {
     const attention_shape &a;
     const ks_job_sides &job;
-    const attention_item &w;
     const attention_row &r;
-    float *part; /* NULL: the row is whole */
+    int64_t unit, batch;
+    int split;
+    float *part, *values; /* NULL: the row is whole */
     float most, total;
     T *out;
 
     __device__ __forceinline__ attention_writer(const attention_shape &shape, const ks_job_sides &sides,
-                                                const attention_item &item, const attention_row &of, float largest,
+                                                const attention_item &w, const attention_row &of, float largest,
                                                 float sum)
-        : a(shape), job(sides), w(item), r(of), part(NULL), most(largest), total(sum), out(NULL)
+        : a(shape), job(sides), r(of), unit(w.unit), batch(w.batch), split(0), part(NULL), values(NULL), most(largest),
+          total(sum), out(NULL)
     {
     }
-    __device__ __forceinline__ void open(const ks_site &site)
+    __device__ __forceinline__ void open(const ks_site &site, int of_keys)
     {
+        split = of_keys;
         if (!r.there) return;
-        if (a.splits > 1)
-            part = attention_part(a, site, w.unit, r.number);
-        else
-            out = attention_out<T>(a, job, w.batch, r);
+        if (a.splits > 1) {
+            part = attention_part(a, site, unit, r.number);
+            values = part + 2 * a.splits + (int64_t)split * a.s.value_depth;
+        } else {
+            out = attention_out<T>(a, job, batch, r);
+        }
     }
     __device__ __forceinline__ void put_sums() const
     {
         if (!r.there) return;
         if (part) {
-            part[2 * w.split] = most;
-            part[2 * w.split + 1] = total;
+            part[2 * split] = most;
+            part[2 * split + 1] = total;
         } else {
-            attention_put_lse(a, job, w.batch, r, most, total);
+            attention_put_lse(a, job, batch, r, most, total);
         }
     }
     __device__ __forceinline__ void put(int column, float value) const
     {
         if (!r.there || column >= a.s.value_depth) return;
         if (part)
-            part[2 * a.splits + (int64_t)w.split * a.s.value_depth + column] = value;
+            values[column] = value;
         else
             out[column] = ks_round<T>(attention_value(a, most, total, value));
     }
@@ -330,7 +338,7 @@ __device__ __forceinline__ void attention_put_rows(const attention_shape &a, con
     for (int h = 0; h < 2; h++) {
         const attention_row r = attention_row_of(a, w.batch, w.kv_head, row + 8 * h, w.keys);
         attention_writer<T> to(a, job, w, r, of.most[h], of.total[h]);
-        to.open(site);
+        to.open(site, w.split);
         if (lane_id % 4 == 0) to.put_sums();
 #pragma unroll
         for (int f = 0; f < COLUMNS / 8; f++)
@@ -339,72 +347,24 @@ __device__ __forceinline__ void attention_put_rows(const attention_shape &a, con
     }
 }
 
-/* The warps' parts of 16 rows, merged in the order of the warps. memory: attention_apart_bytes, which nothing reads any more. */
-template <class T, int COLUMNS, int KEYS>
-__device__ __forceinline__ void attention_merge_warps(const attention_shape &a, const ks_site &site,
-                                                      const ks_job_sides &job, const attention_item &w, float *memory,
-                                                      const attention_warp<T, COLUMNS, KEYS> &of)
-{
-    const int lane_id = threadIdx.x % KS_WARP, warp = threadIdx.x / KS_WARP;
-    float *const pairs = memory + ATTENTION_MMA_WARPS * ATTENTION_M * COLUMNS;
-    const int rows = (int)min((int64_t)ATTENTION_M, a.rows - w.row);
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        if (lane_id / 4 + 8 * h >= rows) continue;
-        const int row = warp * ATTENTION_M + lane_id / 4 + 8 * h;
-#pragma unroll
-        for (int f = 0; f < COLUMNS / 8; f++)
-            *(float2 *)(memory + row * COLUMNS + f * 8 + lane_id % 4 * 2) =
-                make_float2(of.sum[f][2 * h], of.sum[f][2 * h + 1]);
-        if (lane_id % 4 == 0) pairs[2 * row] = of.most[h];
-        if (lane_id % 4 == 0) pairs[2 * row + 1] = of.total[h];
-    }
-    __syncthreads();
-#pragma unroll 1
-    for (int at = warp; at < rows; at += ATTENTION_MMA_WARPS) {
-        const attention_row r = attention_row_of(a, w.batch, w.kv_head, w.row + at, w.keys);
-        float most = -INFINITY, total = 0, weight[ATTENTION_MMA_WARPS];
-#pragma unroll
-        for (int i = 0; i < ATTENTION_MMA_WARPS; i++) most = fmaxf(most, pairs[2 * (i * ATTENTION_M + at)]);
-#pragma unroll
-        for (int i = 0; i < ATTENTION_MMA_WARPS; i++) {
-            weight[i] = attention_weight(pairs[2 * (i * ATTENTION_M + at)], most);
-            total = fmaf(pairs[2 * (i * ATTENTION_M + at) + 1], weight[i], total);
-        }
-        attention_writer<T> to(a, job, w, r, most, total);
-        to.open(site);
-        if (lane_id == 0) to.put_sums();
-#pragma unroll 1
-        for (int column = lane_id; column < a.s.value_depth; column += KS_WARP) {
-            float value = 0;
-#pragma unroll
-            for (int i = 0; i < ATTENTION_MMA_WARPS; i++)
-                value = fmaf(memory[(i * ATTENTION_M + at) * COLUMNS + column], weight[i], value);
-            to.put(column, value);
-        }
-    }
-}
-
 /* --- the kernel ------------------------------------------------------------------------------------------------------ */
 
-/* Blocks of a CTA's work, in order; up to a.stages of them are under way. APART: behind the blocks of one piece come those of its next
- * one, and its query with them. */
-template <class T, int DEPTH, int COLUMNS, bool APART>
+/* Blocks of a tile, in order; up to a.stages of them are under way. */
+template <class T, int DEPTH>
 struct attention_ring {
     const ks_site &site;
     const attention_shape &a;
     const ks_job_sides &job;
     const T *key, *value;
-    unsigned char *queries, *memory;
-    int64_t at;                        /* the piece that is asked for */
-    int blocks, last;                  /* of it, that are left; keys of the last one */
-    int place, query_put, query_taken; /* place: the stage that is taken and given next */
+    unsigned char *query, *memory;
+    int blocks, last; /* that are left; keys of the last one */
+    int place;        /* the stage that is taken and given next */
 
     __device__ __forceinline__ attention_ring(const ks_site &where, const attention_shape &shape,
                                               const ks_job_sides &sides, unsigned char *dynamic)
-        : site(where), a(shape), job(sides), queries(dynamic), at(blockIdx.x), place(0), query_put(0), query_taken(0)
+        : site(where), a(shape), job(sides), query(dynamic), place(0)
     {
-        memory = queries + query_bytes() * (APART ? a.stages : 1);
+        memory = query + ATTENTION_M * ATTENTION_MMA_WARPS * attention_row_bytes(depth());
     }
     __device__ __forceinline__ int depth() const
     {
@@ -414,22 +374,9 @@ struct attention_ring {
     {
         return DEPTH ? DEPTH : a.s.value_depth;
     }
-    __device__ __forceinline__ int held() const
-    {
-        return APART ? attention_apart_rows(a.rows) : (int)ATTENTION_M;
-    }
-    __device__ __forceinline__ int query_bytes() const
-    {
-        return (APART ? held() : (int)ATTENTION_M * (int)ATTENTION_MMA_WARPS) * attention_row_bytes(depth());
-    }
     __device__ __forceinline__ int stage_bytes() const
     {
-        return APART ? attention_apart_bytes(depth(), value_depth(), COLUMNS)
-                     : attention_stage_bytes(depth(), value_depth());
-    }
-    __device__ __forceinline__ int behind(int place) const
-    {
-        return place + 1 == a.stages ? 0 : place + 1;
+        return attention_stage_bytes(depth(), value_depth());
     }
     __device__ __forceinline__ void open(const attention_item &w)
     {
@@ -440,17 +387,10 @@ struct attention_ring {
         blocks = (int)((w.end - w.first + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK);
         if (blocks <= 0) return;
         last = (int)min((int64_t)ATTENTION_BLOCK, w.keys - w.first - (int64_t)(blocks - 1) * ATTENTION_BLOCK);
-        attention_ask_query<T>(a, job, w, query_bytes() / attention_row_bytes(depth()), depth(),
-                               queries + query_put * query_bytes());
-        if (APART) query_put = behind(query_put);
+        attention_ask_query<T>(a, job, w, ATTENTION_M * ATTENTION_MMA_WARPS, depth(), query);
     }
     __device__ __forceinline__ void ask(int to)
     {
-        while (APART && blocks <= 0 && at < a.units * a.tiles * a.splits) {
-            at += gridDim.x;
-            if (at < a.units * a.tiles * a.splits)
-                open(attention_item_of(site, a, job, at, ATTENTION_M, ATTENTION_BLOCK));
-        }
         if (blocks > 0) {
             unsigned char *const stage = memory + to * stage_bytes();
             const int count = blocks > 1 ? (int)ATTENTION_BLOCK : last;
@@ -469,24 +409,10 @@ struct attention_ring {
         for (int i = 0; i < a.stages; i++) ask(i);
         place = 0;
     }
-    /* Of the piece whose first block is taken next; it stays until its last block is given. */
-    __device__ __forceinline__ const unsigned char *take_query()
-    {
-        const unsigned char *const query = queries + query_taken * query_bytes();
-        if (APART) query_taken = behind(query_taken);
-        return query;
-    }
     /* The next block is there, and the query. */
     __device__ __forceinline__ unsigned char *take()
     {
-        if (a.stages > 3)
-            mm_copy_wait<3>();
-        else if (a.stages == 3)
-            mm_copy_wait<2>();
-        else if (a.stages == 2)
-            mm_copy_wait<1>();
-        else
-            mm_copy_wait<0>();
+        attention_wait_stages(a.stages);
         __syncthreads();
         return memory + place * stage_bytes();
     }
@@ -495,26 +421,23 @@ struct attention_ring {
     {
         __syncthreads();
         ask(place);
-        place = behind(place);
+        place = place + 1 == a.stages ? 0 : place + 1;
     }
 };
 
 /* FULL: depth and value_depth are COLUMNS, and a.vectors is set: loops of a known length; of 256 that would spill. */
-template <class T, int COLUMNS, bool APART, bool FULL>
-__global__ void __launch_bounds__(ATTENTION_MMA_THREADS, APART &&COLUMNS <= 128 ? 3 : 1)
+template <class T, int COLUMNS, bool FULL>
+__global__ void __launch_bounds__(ATTENTION_MMA_THREADS, 1)
     attention_halves(ks_site site, const __grid_constant__ attention_shape a)
 {
-    constexpr int KEYS = APART ? ATTENTION_BLOCK / ATTENTION_MMA_WARPS : ATTENTION_BLOCK;
-    constexpr int ROWS = APART ? ATTENTION_M : ATTENTION_M * ATTENTION_MMA_WARPS;
+    constexpr int KEYS = ATTENTION_BLOCK, ROWS = ATTENTION_M * ATTENTION_MMA_WARPS;
     constexpr int STEPS = FULL ? COLUMNS / 16 : 2;
     const int depth = FULL ? COLUMNS : a.s.depth, value_depth = FULL ? COLUMNS : a.s.value_depth;
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
     if (a.starts) ks_start(site);
-    const int warp = threadIdx.x / KS_WARP, lane_id = threadIdx.x % KS_WARP;
-    const int first_row = APART ? 0 : warp * ATTENTION_M, first_key = APART ? warp * KEYS : 0;
-    __shared__ attention_item item; /* APART: of which registers have no room */
-    attention_ring<T, FULL ? COLUMNS : 0, COLUMNS, APART> ring(site, a, job, (unsigned char *)ks_dynamic);
+    const int lane_id = threadIdx.x % KS_WARP, first_row = threadIdx.x / KS_WARP * ATTENTION_M;
+    attention_ring<T, FULL ? COLUMNS : 0> ring(site, a, job, (unsigned char *)ks_dynamic);
 #pragma unroll 1
     for (int64_t at = blockIdx.x; at < a.units * a.tiles * a.splits; at += gridDim.x) {
         const attention_item w = attention_item_of(site, a, job, at, ROWS, ATTENTION_BLOCK);
@@ -523,40 +446,25 @@ __global__ void __launch_bounds__(ATTENTION_MMA_THREADS, APART &&COLUMNS <= 128 
                                     attention_row_of(a, w.batch, w.kv_head, row + 8, w.keys)};
         attention_warp<T, COLUMNS, KEYS> mine;
         mine.clear();
-        if (APART && threadIdx.x == 0) item = w;
-        if (!APART || at == blockIdx.x) {
-            if (!APART) __syncthreads(); /* what was there of the tile before has been read */
-            ring.begin(w);
-        }
-        const unsigned char *const query =
-            w.first < w.end ? ring.take_query() + first_row * attention_row_bytes(depth) : NULL;
+        __syncthreads(); /* what was there of the tile before has been read */
+        ring.begin(w);
+        const unsigned char *const query = ring.query + first_row * attention_row_bytes(depth);
 #pragma unroll 1
         for (int64_t first = w.first; first < w.end; first += ATTENTION_BLOCK) {
             unsigned char *const stage = ring.take();
-            const unsigned char *const values =
-                stage + ATTENTION_BLOCK * attention_row_bytes(depth) + first_key * attention_row_bytes(value_depth);
-            mine.template multiply<STEPS>(query, ring.held(), stage + first_key * attention_row_bytes(depth), depth);
-            const bool all = mine.select(a, job, r, first + first_key);
-            mine.weigh();
+            const unsigned char *const values = stage + ATTENTION_BLOCK * attention_row_bytes(depth);
+            mine.template multiply<STEPS>(query, ATTENTION_M, stage, depth);
+            const bool all = mine.takes_all(a, r, first);
+            if (all && a.s.softcap == 0)
+                mine.scale((float)a.s.scale);
+            else
+                mine.select(a, job, r, first);
+            mine.weigh(true);
             if (!all && mine.find_broken(values, value_depth))
                 mine.add_broken_values(values, value_depth);
             else
                 mine.add_values(values, value_depth);
-            if (APART && first + ATTENTION_BLOCK >= w.end) {
-                mine.end();
-                __syncthreads(); /* the block has been read */
-                attention_merge_warps(a, site, job, item, (float *)stage, mine);
-            }
             ring.give();
-        }
-        if (APART) {
-            if (w.first >= w.end) {
-                __syncthreads();
-                if (warp == 0) attention_put_rows(a, site, job, item, item.row + lane_id / 4, mine);
-                __syncthreads();
-            }
-            if (a.joins) attention_merge_last<T>(site, a, job, item.unit);
-            continue;
         }
         mine.end();
         mm_copy_wait<0>();

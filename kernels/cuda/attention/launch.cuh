@@ -2,6 +2,7 @@
 #ifndef KS_ATTENTION_LAUNCH_CUH
 #define KS_ATTENTION_LAUNCH_CUH
 
+#include "cuda/attention/apart.cuh"
 #include "cuda/attention/halves.cuh"
 #include "cuda/attention/merge.cuh"
 #include "cuda/attention/plan.h"
@@ -29,12 +30,17 @@ static cudaError_t attention_go_merge(const attention_launch &go)
     return ks_launch(attention_merge<T>, grid, ATTENTION_MERGE_THREADS, 0, false, go.stream, go.site, go.a);
 }
 
-template <class T, bool APART>
-static attention_kernel *attention_halves_of(int columns, bool full)
+template <class T>
+static attention_kernel *attention_halves_of(bool apart, int columns, bool full)
 {
-    if (columns <= 64) return full ? attention_halves<T, 64, APART, true> : attention_halves<T, 64, APART, false>;
-    if (columns <= 128) return full ? attention_halves<T, 128, APART, true> : attention_halves<T, 128, APART, false>;
-    return attention_halves<T, 256, APART, false>;
+    if (apart) {
+        if (columns <= 64) return full ? attention_apart<T, 64, true> : attention_apart<T, 64, false>;
+        if (columns <= 128) return full ? attention_apart<T, 128, true> : attention_apart<T, 128, false>;
+        return attention_apart<T, 256, false>;
+    }
+    if (columns <= 64) return full ? attention_halves<T, 64, true> : attention_halves<T, 64, false>;
+    if (columns <= 128) return full ? attention_halves<T, 128, true> : attention_halves<T, 128, false>;
+    return attention_halves<T, 256, false>;
 }
 
 typedef void attention_mapped_kernel(ks_site, attention_shape, attention_maps);
@@ -52,8 +58,7 @@ static cudaError_t attention_go_halves(const attention_launch &go)
         return ks_launch(attention_wgmma_of<T>(go.c.columns), dim3((unsigned)go.c.grid, (unsigned)go.bucket),
                          ATTENTION_WGMMA_THREADS, (size_t)go.c.shared_bytes, false, go.stream, go.site, go.a, go.maps);
     const bool full = go.a.vectors && go.a.s.depth == go.c.columns && go.a.s.value_depth == go.c.columns;
-    return attention_go_kernel(go, go.c.apart ? attention_halves_of<T, true>(go.c.columns, full)
-                                              : attention_halves_of<T, false>(go.c.columns, full));
+    return attention_go_kernel(go, attention_halves_of<T>(go.c.apart, go.c.columns, full));
 }
 
 template <class T>
@@ -65,9 +70,9 @@ static cudaError_t attention_allow_halves(int shared_bytes)
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
     for (int i = 0; i < 6 && status == cudaSuccess; i++) {
         const int columns = 64 << i / 2;
-        status = attention_allow_kernel(attention_halves_of<T, true>(columns, i % 2), shared_bytes);
+        status = attention_allow_kernel(attention_halves_of<T>(true, columns, i % 2), shared_bytes);
         if (status == cudaSuccess)
-            status = attention_allow_kernel(attention_halves_of<T, false>(columns, i % 2), shared_bytes);
+            status = attention_allow_kernel(attention_halves_of<T>(false, columns, i % 2), shared_bytes);
     }
     return status;
 }

@@ -15,11 +15,8 @@ struct attention_joined {
     float most, sum, weight;
     bool nothing; /* the part's values count for nothing */
 
-    __device__ __forceinline__ attention_joined(const float *part, int splits)
+    __device__ __forceinline__ attention_joined(float own, float total)
     {
-        const int lane_id = threadIdx.x % KS_WARP;
-        const float own = lane_id < splits ? part[2 * lane_id] : -INFINITY,
-                    total = lane_id < splits ? part[2 * lane_id + 1] : 0;
         most = own;
 #pragma unroll
         for (int distance = KS_WARP / 2; distance > 0; distance /= 2) most = fmaxf(most, ks_shuffle(most, distance));
@@ -38,16 +35,15 @@ __device__ __forceinline__ void attention_merge_row(const ks_site &site, const a
 {
     enum { SOME = 16, EACH = 4 }; /* splits and columns whose loads are under way */
     const int lane_id = threadIdx.x % KS_WARP, depth = a.s.value_depth;
-    const int64_t batch = unit / a.s.kv_heads;
     const float *const part = attention_part(a, site, unit, row), *const values = part + 2 * a.splits;
-    const attention_joined joined(part, a.splits);
-    __syncwarp(); /* the row before has been read */
-    weights[lane_id] = joined.nothing ? -1 : joined.weight;
-    __syncwarp();
-    const attention_row r = attention_row_of(a, batch, unit - batch * a.s.kv_heads, row, a.s.keys);
+    const float pair[2] = {lane_id < a.splits ? part[2 * lane_id] : -INFINITY,
+                           lane_id < a.splits ? part[2 * lane_id + 1] : 0};
+    const int64_t batch = unit / a.s.kv_heads;
+    const attention_row r = attention_row_of<uint32_t>(a, batch, unit - batch * a.s.kv_heads, row, a.s.keys);
     T *const out = attention_out<T>(a, job, batch, r);
+    float most = 0, sum = 0;
 #pragma unroll 1
-    for (int first = lane_id; first < depth; first += EACH * KS_WARP) {
+    for (int first = lane_id; first - lane_id < depth; first += EACH * KS_WARP) {
         float value[EACH] = {};
 #pragma unroll 1
         for (int i = 0; i < a.splits; i += SOME) {
@@ -57,6 +53,14 @@ __device__ __forceinline__ void attention_merge_row(const ks_site &site, const a
 #pragma unroll
                 for (int c = 0; c < EACH; c++)
                     own[e][c] = values[min(i + e, a.splits - 1) * depth + min(first + c * KS_WARP, depth - 1)];
+            if (first == lane_id && i == 0) { /* behind the first loads, which wait for no pair */
+                const attention_joined joined(pair[0], pair[1]);
+                most = joined.most;
+                sum = joined.sum;
+                __syncwarp(); /* the row before has been read */
+                weights[lane_id] = joined.nothing ? -1 : joined.weight;
+                __syncwarp();
+            }
 #pragma unroll
             for (int e = 0; e < SOME; e++)
 #pragma unroll
@@ -66,23 +70,23 @@ __device__ __forceinline__ void attention_merge_row(const ks_site &site, const a
 #pragma unroll
         for (int c = 0; c < EACH; c++)
             if (first + c * KS_WARP < depth)
-                out[first + c * KS_WARP] = ks_round<T>(attention_value(a, joined.most, joined.sum, value[c]));
+                out[first + c * KS_WARP] = ks_round<T>(attention_value(a, most, sum, value[c]));
     }
-    if (lane_id == 0) attention_put_lse(a, job, batch, r, joined.most, joined.sum);
+    if (lane_id == 0) attention_put_lse(a, job, batch, r, most, sum);
 }
 
-/* The CTA has put a split's parts: the one that is the last of a unit's merges its rows. */
+/* The CTA has put parts of a unit, which `sharers` CTAs do: the last of them merges its rows. */
 template <class T>
 __device__ __forceinline__ void attention_merge_last(const ks_site &site, const attention_shape &a,
-                                                     const ks_job_sides &job, int64_t unit)
+                                                     const ks_job_sides &job, int64_t unit, uint32_t sharers)
 {
     __shared__ float weights[ATTENTION_MERGE_THREADS];
     __shared__ bool last;
     __syncthreads();
     if (threadIdx.x == 0) {
         uint32_t *const counter = ks_counters(site) + (unit - a.unit);
-        last = mm_draw(counter) + 1 == (uint32_t)a.splits;
-        if (last) *counter = 0;
+        last = sharers == 1 || mm_draw(counter) + 1 == sharers;
+        if (last && sharers > 1) *counter = 0;
     }
     __syncthreads();
     if (!last) return;

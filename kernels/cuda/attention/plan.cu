@@ -1,6 +1,7 @@
 /* How attention is spread over the chip (plan.h): rows of a CTA, splits of the keys, stages of the ring, units of a launch.
  *
  * Rule     few rows (SPLIT_ROWS) are split over their keys, by the capacity alone: up to SPLITS parts of at least PART keys. */
+#include "cuda/attention/apart.cuh"
 #include "cuda/attention/floats.cuh"
 #include "cuda/attention/halves.cuh"
 #include "cuda/attention/plan.h"
@@ -74,9 +75,17 @@ static bool choose_memory(const ks_chip *chip, const ks_attention_shape &s, atte
     /* What is there once, and for each stage. */
     const int64_t query = c->apart ? 0 : c->tile * row;
     const int64_t stage =
-        c->apart ? attention_apart_rows(rows) * row + attention_apart_bytes(s.depth, s.value_depth, c->columns)
+        c->apart ? attention_apart_rows(rows) * row +
+                       (int)ATTENTION_MMA_WARPS * (int64_t)attention_quarter_bytes(s.depth, s.value_depth, c->columns)
                  : (int64_t)attention_stage_bytes(s.depth, s.value_depth);
-    const int64_t good = least(room - query, most(2 * stage, RING_BYTES));
+    /* A few long parts, one a CTA: each has the bytes under way that others' would be. */
+    const int64_t ctas = c->apart && c->splits > 1 && c->part > 2 * (int)ATTENTION_BLOCK
+                             ? over(c->units * c->splits, chip->sms)
+                             : INT64_MAX;
+    const int64_t ring =
+        ctas > 2 ? (int64_t)RING_BYTES
+                 : (int64_t)chip->shared_sm / ctas - (int64_t)chip->shared_reserved - (int64_t)ATTENTION_STATIC_BYTES;
+    const int64_t good = least(room - query, most(2 * stage, ring));
     c->stages = (int32_t)most(1, least(STAGES, good / stage));
     c->shared_bytes = (int32_t)(query + c->stages * stage);
     return c->shared_bytes <= room;
@@ -141,11 +150,12 @@ static bool reads_once(const ks_spec *spec, const ks_attention_shape &s, const a
 
 static void name_kernel(const ks_attention_shape &s, const attention_algorithm &c, ks_kernel_info *info)
 {
-    snprintf(info->kernel, sizeof info->kernel, "attention_%s<%s, %d%s, %d splits>",
+    snprintf(info->kernel, sizeof info->kernel, "attention_%s<%s, %d, %d splits>",
              s.dtype == KS_FP32 ? "floats"
              : c.wgmma          ? "wgmma"
+             : c.apart          ? "apart"
                                 : "halves",
-             ks_dtype_name(s.dtype), c.columns, c.apart ? ", apart" : "", c.splits);
+             ks_dtype_name(s.dtype), c.columns, c.splits);
     info->grid = c.grid;
     info->threads = c.wgmma ? (int)ATTENTION_WGMMA_THREADS : (int)ATTENTION_MMA_THREADS;
     info->cluster = 1;
