@@ -9,6 +9,7 @@ out=$(cd "$out" && pwd)
 for tool in dpkg-buildpackage dh; do
     command -v "$tool" >/dev/null || { echo "$tool is missing: apt-get install dpkg-dev debhelper" && exit 77; }
 done
+dpkg-checkbuilddeps "$root/deploy/debian/control" || { echo "these packages are missing: apt-get install build-essential and what is named above" && exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tree=$work/kernserve

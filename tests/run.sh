@@ -290,7 +290,9 @@ if [ "${1:-}" != quick ]; then
     wish openssl openssl
     wish buildah buildah
     wish debootstrap debootstrap
+    wish git git
     wish dpkg-dev dpkg-buildpackage
+    [ -e /usr/share/build-essential ] || ks_wished="$ks_wished build-essential" # which dpkg-buildpackage asks for
     wish debhelper dh
     wish lintian lintian
     wish mandoc mandoc

@@ -201,6 +201,10 @@ def main():
     if os.geteuid() != 0:
         print("debootstrap and a network namespace need root")
         return 77
+    with open("/proc/self/mountinfo") as file:
+        if not any(line.split()[4] == "/" for line in file):
+            print("/ is no mount point, as in a chroot: buildah cannot remount it")
+            return 77
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.makedirs(FOLDER)
     try:

@@ -6,6 +6,7 @@ install.py BUILD-FOLDER
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -79,6 +80,9 @@ def versions(program):
         check(found == [version] * count, path, "has the version", found, "not", version)
     check(run(program, "--version").startswith("kernserve %s\nrevision " % version), "--version")
     check("is of version %s." % version in run(program, "--manual=8"), "kernserve(8)")
+    if not shutil.which("git"):
+        print("git is not installed: the version is not compared with a tag")
+        return
     tag = subprocess.run(["git", "-C", ROOT, "describe", "--exact-match", "--match", "v*"], capture_output=True, text=True)
     check(tag.returncode != 0 or tag.stdout.strip() == "v" + version, "the tag", tag.stdout)
 
