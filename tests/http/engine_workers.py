@@ -158,11 +158,12 @@ def documents(daemon):
 
 def answered(daemon, target, missing=()):
     """A document of all workers, once these alone have not answered: on a busy host one may take more than half a second."""
-    def of(document):
-        return document.get("otherData", document)["missing"]
-    document = comes_to(lambda: of(json.loads(daemon.admin(target).body)), list(missing)) == list(missing) and json.loads(daemon.admin(target).body)
-    check(document and of(document) == list(missing), target, "who is missing", document and of(document))
-    return document
+    documents_read = []
+    def ask():
+        documents_read.append(json.loads(daemon.admin(target).body))
+        return documents_read[-1].get("otherData", documents_read[-1])["missing"]
+    check(comes_to(ask, list(missing)) == list(missing), target, "who is missing")
+    return documents_read[-1]
 
 
 def ask_each(daemon, target):
