@@ -337,6 +337,7 @@ static ks_status launch_jobs_joined(ks_lane *lane, ks_batch *batch, int from, in
     arena.counters = (uint32_t *)(void *)counters.data;
     arena.behind = true;
     const bool refuses = ks_decides(&plan->spec);
+    if (refuses) memset(in.data, 0x7F, in.bytes); /* noise that is no index of anything */
     const ks_spec spec = joined_spec(plan, computed, in.data);
     for (int i = ks_next_input(&spec, -1); i >= 0; i = ks_next_input(&spec, i)) {
         if (spec.in[i].fixed) continue;

@@ -458,13 +458,24 @@ static void chains_without_products_of_rows_are_not_joined(void **state)
     close_bed(b);
 }
 
+/* On a GPU a kernel may take such rows by vectors of memory, which lie in each of them elsewhere. */
+static void rows_between_vectors_are_not_joined(void **state)
+{
+    (void)state;
+    bed *b = open_bed((chain_shape){.hidden = 64, .classes = 131, .dtype = KS_FP32});
+    if (!b) skip();
+    assert_int_equal(b->family.join_rows, is_cpu(b) ? FAMILY_ROWS : 0);
+    close_bed(b);
+}
+
 int main(void)
 {
     values_seed();
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_row_has_the_bits_that_it_has_alone),
                                        cmocka_unit_test(a_job_with_a_bad_value_is_refused_alone),
                                        cmocka_unit_test(steps_of_one_job_are_timed),
-                                       cmocka_unit_test(chains_without_products_of_rows_are_not_joined)};
+                                       cmocka_unit_test(chains_without_products_of_rows_are_not_joined),
+                                       cmocka_unit_test(rows_between_vectors_are_not_joined)};
     cmocka_set_test_filter(getenv("KS_ONLY"));
     tested = ks_backend_cpu;
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);

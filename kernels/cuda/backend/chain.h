@@ -26,7 +26,7 @@ void ks_cuda_chain_spec_of(const ks_plan *plan, int rows, ks_spec *out);
 /* Plans a step with an op. KS_WORK: its rows are not joined. */
 ks_status ks_cuda_chain_join_step(const ks_chip *chip, ks_step *step, int family_rows, ks_cuda_plan *chosen,
                                   ks_error *error);
-bool ks_cuda_chain_has_products(const ks_program *program); /* of rows, which are what gains by company */
+bool ks_cuda_chain_has_products(const ks_program *program); /* of rows: what makes joining worth while */
 /* What the step does of such a launch; of other plans its spec. room: memory for it. */
 const ks_spec *ks_cuda_chain_step_spec(const ks_plan *plan, const ks_step *step, int rows, ks_spec *room);
 
