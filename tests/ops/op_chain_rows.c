@@ -117,7 +117,7 @@ static void make_chain(bed *b)
     set_node(b, 5, b->shape.best ? "reduce" : "softmax", LOGITS, -1, -1, FAR);
     if (b->shape.best) {
         b->nodes[5].params[OP].i = ARGMAX;
-        b->nodes[5].lists[b->nodes[5].params[AXIS].list] = (ks_integers){.count = 1, .value = {1}};
+        b->nodes[5].params[AXIS].axes = (ks_axes){.count = 1, .axis = {1}};
     }
     set_node(b, 6, "map", LAYER, SHIFT, -1, MOVED);
     const ks_chain_node moved = b->nodes[6];
