@@ -30,7 +30,7 @@ static void write_uuid(const unsigned char *b, char *out, size_t cap)
              b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
-enum { CHAIN_ROWS = 16 }; /* of a chain's job that may be joined: many more fill the chip alone */
+enum { CHAIN_ROWS = 4 }; /* of a chain's job that may be joined, as on the CPU: of more it has not been measured */
 
 static ks_status read_device(ks_device *device, int index, ks_error *error)
 {
