@@ -86,16 +86,17 @@ ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path pat
     return ks_cuda_record_on(lane, plan, spec, &site, plan->join_rows ? 1 : bucket, error);
 }
 
-/* Only a kernel lets the one behind it begin early. */
-static bool ends_in_kernel(const ks_program *program)
+/* What is copied, or by CTAs that wait for each other, has ended before another launch begins. */
+static bool ends_in_product(const ks_program *program)
 {
-    return !program || program->step[program->count - 1].spec.op;
+    const ks_step *last = program ? &program->step[program->count - 1] : NULL;
+    return !last || (last->spec.op && ks_step_joins(last));
 }
 
 static ks_status record_joined(ks_lane *lane, const ks_plan *plan, int bucket, ks_error *error)
 {
     ks_spec room;
-    const bool early = lane->device->chip.launches_early && ends_in_kernel(plan->program),
+    const bool early = lane->device->chip.launches_early && ends_in_product(plan->program),
                refuses = ks_decides(&plan->spec);
     const int rows = bucket < plan->join_rows ? bucket : plan->join_rows;
     const ks_place place = ks_cuda_place_of(lane, plan);
