@@ -7,7 +7,7 @@ too, and compares with the better of both.
 --seed N repeats a run's data; --json FILE also writes the rows there. --drawn N: instead of the table's rows, N drawn ones, by
 the seed, of each regime that once was weak (REGIMES); then their labels begin with the regime's letter.
 
-Rows are those of ops_rows.h but for matmul. Beside map's functions stands torch.compile of them, too (--no-compile: eager alone). Each side is a CUDA graph of many launches that goes round the same sets of
+Rows are those of ops_rows.h but for matmul. Beside map's functions and moved bits stands torch.compile of them, too (--no-compile: eager alone). Each side is a CUDA graph of many launches that goes round the same sets of
 inputs, and has a set of outputs for each; the sets are beyond three times the L2 cache together (at most 64 of them, so that
 small rows stay in it). One replay of PyTorch's graph, one of ours, and again; medians, by events. GB/s counts inputs and
 output once, whatever the kernels move. Before that our results are compared with float64 of the same data, by the bounds
@@ -37,7 +37,7 @@ DTYPES = {"FP32": (torch.float32, 2.0 ** -24), "BF16": (torch.bfloat16, 2.0 ** -
 class Row(ctypes.Structure):
     _fields_ = [("op", ctypes.c_char * 16), ("dtype", ctypes.c_char * 8), ("first", ctypes.c_char * 32),
                 ("second", ctypes.c_char * 32), ("axis", ctypes.c_char * 16), ("label", ctypes.c_char * 192),
-                ("third", ctypes.c_char * 24), ("to", ctypes.c_char * 8)]
+                ("third", ctypes.c_char * 24), ("to", ctypes.c_char * 8), ("parameters", ctypes.c_char * 40)]
 
 
 class Work(ctypes.Structure):
@@ -445,6 +445,7 @@ class Case:
         return count
 
     compiled = None
+
     def wrong_topk(self, i):
         shape = list(self.inputs[i].shape)
         shape[self.axes[0]] = TOPKS[self.op]
@@ -519,6 +520,93 @@ class MapCase(Case):
             self.stream.synchronize()
             got = self.results[i][:math.prod(self.shape) * self.kind.itemsize].view(self.kind).view(self.shape)
             count += wrong_map(self.op, self.inputs[i], got, self.unit)
+        return count
+
+
+def windows(x, size, stride=(1,), pad=(0,)):
+    """Rows of [taps.., channels] of [batch, spatial.., channels]."""
+    axes = len(size)
+    x = F.pad(x, [0, 0] + [p for n in reversed(pad * (axes if len(pad) == 1 else 1)) for p in (n, n)])
+    for a, n in enumerate(size):
+        x = x.unfold(1 + a, n, (stride * axes)[a])
+    return x.permute(*range(axes + 1), *range(axes + 2, 2 * axes + 2), axes + 1).contiguous()
+
+
+def below(x, lengths):
+    """Whether a place of the last axis is below its row's length."""
+    return torch.arange(x.shape[-1], device=x.device) < lengths.view(-1, *[1] * (x.dim() - 1))
+
+
+def sliced(x, starts=None, sizes=None, steps=None):
+    if steps and min(steps) < 0:  # which PyTorch's slices cannot have
+        return torch.flip(x, [a for a, n in enumerate(steps) if n < 0])
+    return x[tuple(slice(f, None if n is None else f + n, t) for f, n, t in
+                   zip(starts or [0] * x.dim(), sizes or [None] * x.dim(), steps or [1] * x.dim()))].contiguous()
+
+
+# Of a row's inputs and its parameters by name, lists of integers: as a client of PyTorch writes it.
+MOVES = {"transpose": lambda x, axes: x.permute(axes).contiguous(), "slice": sliced,
+         "pad": lambda x, before, after: F.pad(x, [n for pair in zip(reversed(before), reversed(after)) for n in pair]),
+         "concat": lambda x, y, axis: torch.cat((x, y), axis[0]), "window": windows,
+         "softmax_lengths": lambda x, lengths, axis: torch.softmax(x.masked_fill(~below(x, lengths), -math.inf), axis[0]),
+         "sum_segments": lambda x, offsets, axis: torch.segment_reduce(x, "sum", offsets=offsets, axis=axis[0], unsafe=True)}
+
+
+class MovedCase(Case):
+    """A row whose parameters are lists; beside it stands torch.compile, too, but for segments."""
+
+    def __init__(self, library, row, generator, stream, compiles):
+        self.library, self.stream, self.op, self.work = library, stream, row.op.decode(), library.plan(row)
+        self.dtype, self.unit = KINDS[row.dtype.decode()], DTYPES.get(row.dtype.decode(), (None, 2.0 ** -11))[1]
+        self.parameters = {name: [int(n) for n in text.split(",")] for name, text in
+                           (word.split("=") for word in row.parameters.decode().split())}
+        shapes = [[int(d) for d in text.decode().split("x")] for text in (row.first, row.second) if text]
+        self.sets = max(SETS_LEAST, min(SETS_MOST, SETS_BYTES // (self.work.in_bytes + self.work.out_bytes) + 1))
+        self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        places = sorted(library.places(self.work)[0].items())
+        self.inputs = [[self.fill(source, at, shape, n, shapes, generator) for n, ((_, at), shape) in enumerate(zip(places, shapes))]
+                       for source in self.sources]
+        self.function = lambda *inputs: MOVES[self.op](*inputs, **self.parameters)
+        self.compiled = torch.compile(self.function, dynamic=False) if compiles and self.op != "sum_segments" else None
+
+    def fill(self, source, at, shape, n, shapes, generator):
+        kind = self.dtype if n == 0 or self.op == "concat" else torch.int64
+        x = source[at:at + math.prod(shape) * kind.itemsize].view(kind).view(shape)
+        if n and self.op == "softmax_lengths":
+            return x.random_(1, shapes[0][-1] + 1, generator=generator)
+        if n and self.op == "sum_segments":
+            ends = torch.randint(0, shapes[0][0] + 1, (shape[0] - 2,), device="cuda", generator=generator).sort().values
+            x[0], x[-1] = 0, shapes[0][0]
+            x[1:-1] = ends
+            return x
+        return x.normal_(generator=generator) if kind.is_floating_point else x.random_(generator=generator)
+
+    def theirs(self, i):
+        return self.function(*self.inputs[i])
+
+    def theirs_compiled(self, i):
+        return self.compiled(*self.inputs[i])
+
+    def wrong(self):
+        """Moved bits are equal; the others within what the op tests allow."""
+        count = 0
+        for i in (0, self.sets - 1):
+            self.ours(i)
+            self.stream.synchronize()
+            x, *others = self.inputs[i]
+            exact = self.op not in ("softmax_lengths", "sum_segments")
+            want = self.function(x if exact else x.double(), *others).flatten()
+            got = self.results[i][:want.numel() * self.dtype.itemsize].view(self.dtype)
+            if exact:
+                count += int((got != want).sum())
+                continue
+            if self.op == "softmax_lengths":
+                distance = (x.double() - x.double().masked_fill(~below(x, others[0]), -math.inf).amax(-1, keepdim=True)).flatten()
+                bound = (distance.abs() + 8) * 2.0 ** -23 * want + 1e-37
+            else:
+                bound = 6 * 2.0 ** -24 * self.function(x.double().abs(), *others).flatten()
+            count += int((~((got.double() - want).abs() <= bound + 1.01 * self.unit * want.abs())).sum())
         return count
 
 
@@ -683,7 +771,7 @@ def main():
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000_007)
     parser.add_argument("--json")
     parser.add_argument("--compiled", action="store_true", help="norms: torch.compile as well")
-    parser.add_argument("--no-compile", action="store_true", help="map: without torch.compile")
+    parser.add_argument("--no-compile", action="store_true", help="map and moved bits: without torch.compile")
     parser.add_argument("--map", action="store_true", help="map's rows alone")
     parser.add_argument("--drawn", type=int, default=0)
     arguments = parser.parse_args()
@@ -700,11 +788,12 @@ def main():
     for row in drawn_rows(arguments.seed, arguments.drawn) if arguments.drawn else library.rows():
         label, op = row.label.decode(), row.op.decode()
         is_map = " axis " not in label and op in MAP
-        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS, **QUANTIZERS, **SEARCHES, **ATTENTIONS})
+        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS, **QUANTIZERS, **SEARCHES, **ATTENTIONS, **MOVES})
         if not known or not all(" " + text in " " + label for text in arguments.texts):
             continue
         case = (SearchCase(library, row, generator, stream) if op in SEARCHES else
                 AttentionCase(library, row, generator, stream) if op in ATTENTIONS else
+                MovedCase(library, row, generator, stream, not arguments.no_compile) if op in MOVES else
                 MapCase(library, row, generator, stream, not arguments.no_compile) if is_map else
                 Case(library, row, generator, stream, arguments.compiled and op in NORMS))
         torch.cuda.synchronize()

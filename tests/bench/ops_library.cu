@@ -2,6 +2,8 @@
 #include "cuda/op.h"
 #include "ops/gather.h"
 #include "ops/norm.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
 #include "ops_rows.h"
 
 #include <stdio.h>
@@ -80,9 +82,21 @@ static void fill_attention_row(int at, ops_row *out)
     snprintf(out->label, sizeof out->label, "%s %s %s to %s", out->op, out->dtype, out->first, out->second);
 }
 
+static void fill_moved_row(int at, ops_row *out)
+{
+    const char *second = ops_moved_table[at].second;
+    snprintf(out->op, sizeof out->op, "%s", ops_moved_table[at].op);
+    snprintf(out->dtype, sizeof out->dtype, "%s", ops_moved_table[at].dtype);
+    snprintf(out->first, sizeof out->first, "%s", ops_moved_table[at].first);
+    snprintf(out->second, sizeof out->second, "%s", second ? second : "");
+    snprintf(out->parameters, sizeof out->parameters, "%s", ops_moved_table[at].parameters);
+    snprintf(out->label, sizeof out->label, "%s %s %s%s%s %s", out->op, out->dtype, out->first, second ? ", " : "",
+             out->second, out->parameters);
+}
+
 static_assert(sizeof(ops_work) <= 65536, "compare_torch.py keeps room for so much (Work)");
 
-/* Those of ops_table in each datatype, then map's, search's and attention's. */
+/* Those of ops_table in each datatype, then the other tables'. */
 bool ops_row_at(int i, ops_row *out)
 {
     memset(out, 0, sizeof *out);
@@ -106,8 +120,13 @@ bool ops_row_at(int i, ops_row *out)
         return true;
     }
     i -= COUNT(ops_search_table);
-    if (i >= COUNT(ops_attention_table)) return false;
-    fill_attention_row(i, out);
+    if (i < COUNT(ops_attention_table)) {
+        fill_attention_row(i, out);
+        return true;
+    }
+    i -= COUNT(ops_attention_table);
+    if (i >= COUNT(ops_moved_table)) return false;
+    fill_moved_row(i, out);
     return true;
 }
 
@@ -125,6 +144,13 @@ static void read_axes(const char *text, ks_axes *out)
         out->axis[out->count++] = (int8_t)strtol(text, &end, 10);
 }
 
+static void read_list(const char *text, ks_integers *out)
+{
+    char *end = (char *)text;
+    for (out->count = 0; *text && out->count < KS_RANK_MAX; text = end + (*end == ','))
+        out->value[out->count++] = strtoll(text, &end, 10);
+}
+
 /* false: the op has no such parameter, or the parameter no such value. */
 static bool set_param(ks_spec *spec, const char *name, const char *text)
 {
@@ -132,6 +158,10 @@ static bool set_param(ks_spec *spec, const char *name, const char *text)
     while (i < spec->op->params_count && strcmp(spec->op->params[i].name, name) != 0) i++;
     if (i == spec->op->params_count) return false;
     const ks_param *param = &spec->op->params[i];
+    if (param->kind == KS_PARAM_LIST) {
+        read_list(text, ks_spec_list(spec, i));
+        return true;
+    }
     ks_value *value = &spec->params[i];
     memset(value, 0, sizeof *value);
     if (param->kind == KS_PARAM_AXES) {
@@ -154,6 +184,12 @@ typedef struct variant {
 } variant;
 
 static const variant variants[] = {
+    {"transpose", "layout", {"op", "transpose"}, 0},
+    {"slice", "layout", {"op", "slice"}, 0},
+    {"pad", "layout", {"op", "pad"}, 0},
+    {"concat", "layout", {"op", "concat"}, 1u << 1},
+    {"softmax_lengths", "softmax", {NULL}, 1u << KS_SOFTMAX_LENGTHS},
+    {"sum_segments", "reduce", {"op", "sum"}, 1u << KS_REDUCE_SEGMENTS},
     {"layer_norm", "norm", {NULL}, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS},
     {"rms_norm", "norm", {"kind", "rms"}, 1u << KS_NORM_WEIGHT},
     {"bias_layer_gelu",
@@ -218,6 +254,25 @@ static void add_rows(const variant *v, ks_spec *spec)
     }
 }
 
+/* Of a row with parameters the second input has a shape of its own; lengths and offsets are INT64, as PyTorch has them. */
+static void add_second(const variant *v, const char *shape, ks_spec *spec)
+{
+    spec->given |= (uint16_t)v->given;
+    for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i)) {
+        spec->in[i].dtype = strcmp(v->op, "layout") == 0 ? spec->in[0].dtype : KS_INT64;
+        read_shape(shape, &spec->in[i]);
+    }
+}
+
+/* "NAME=VALUE NAME=VALUE" */
+static bool set_params(ks_spec *spec, const char *text)
+{
+    char name[24], value[40];
+    for (int length; sscanf(text, " %23[^=]=%39s%n", name, value, &length) == 2; text += length)
+        if (!set_param(spec, name, value)) return false;
+    return true;
+}
+
 /* One that reduces by that name, else map. */
 static const ks_op *op_of(const ops_row *row)
 {
@@ -248,7 +303,10 @@ static const char *make_spec(const ops_row *row, ks_spec *spec)
     }
     const bool whole =
         v && (strcmp(v->op, "search") == 0 || strcmp(v->op, "attention") == 0 || strcmp(v->op, "matmul") == 0);
-    if (v && !whole) (strcmp(v->op, "gather") == 0 ? add_places : add_rows)(v, spec);
+    if (v && *row->parameters)
+        add_second(v, row->second, spec);
+    else if (v && !whole)
+        (strcmp(v->op, "gather") == 0 ? add_places : add_rows)(v, spec);
     for (int i = 0; v && v->params[i]; i += 2)
         if (!set_param(spec, v->params[i], v->params[i + 1])) return refuse(row->op, "no such parameter");
     if (strcmp(row->op, "where") == 0) { /* the condition */
@@ -258,6 +316,7 @@ static const char *make_spec(const ops_row *row, ks_spec *spec)
     ks_spec_layout(spec);
     if (*row->to && !set_param(spec, "out_datatype", row->to)) return refuse(row->to, "no such datatype");
     if (!named && !set_param(spec, "op", row->op)) return refuse(row->op, "no such operation");
+    if (!set_params(spec, row->parameters)) return refuse(row->label, "no such parameter");
     if (*row->axis && !set_param(spec, "axis", row->axis)) return refuse(row->label, "no such axis");
     if (op->resolve(spec, &error)) return refuse(row->label, error.text);
     ks_spec_layout(spec);

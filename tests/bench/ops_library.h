@@ -23,6 +23,7 @@ typedef struct ops_row {
     char label[OPS_LABEL];      /* all of it, for people */
     char third[24];             /* of map; "" where it has no such input */
     char to[8];                 /* of map: the output's datatype; "": the function's */
+    char parameters[40];        /* "axes=1,0", with a space between two; "": they follow from the op's name */
 } ops_row;
 
 /* A planned row. */

@@ -208,6 +208,36 @@ static const struct {
     {"search_10", "BF16", "200x1024", "500000x1024"}, {"search_10", "FP16", "1x100", "1000003x100"},
 };
 
+/* Bits that are moved, and lists that say where rows end: the operation, its inputs, and its parameters. */
+static const struct {
+    const char *op, *dtype, *first, *second, *parameters;
+} ops_moved_table[] = {
+    {"transpose", "BF16", "8192x8192", 0, "axes=1,0"},
+    {"transpose", "FP32", "8192x4096", 0, "axes=1,0"},
+    {"transpose", "INT8", "16384x8192", 0, "axes=1,0"},
+    {"transpose", "BF16", "5001x13001", 0, "axes=1,0"},
+    {"transpose", "BF16", "32x512x16x128", 0, "axes=0,2,1,3"},
+    {"transpose", "FP16", "64x56x56x128", 0, "axes=0,3,1,2"},
+    {"transpose", "BF16", "128x128", 0, "axes=1,0"},
+    {"slice", "BF16", "16384x8192", 0, "starts=0,1000 sizes=16384,4096"},
+    {"slice", "FP32", "16384x4096", 0, "steps=1,2"},
+    {"slice", "FP32", "16384x4096", 0, "steps=-1,1"},
+    {"pad", "BF16", "64x128x56x56", 0, "before=0,0,1,1 after=0,0,1,1"},
+    {"pad", "FP32", "16384x4000", 0, "before=0,0 after=0,96"},
+    {"concat", "BF16", "16384x4096", "16384x4096", "axis=1"},
+    {"concat", "BF16", "16384x1001", "16384x2001", "axis=1"},
+    {"concat", "FP32", "64x64", "64x64", "axis=1"},
+    {"window", "BF16", "64x512x256", 0, "size=5"},
+    {"window", "FP16", "32x56x56x64", 0, "size=3,3 pad=1,1"},
+    {"window", "FP32", "32x112x112x16", 0, "size=3,3 stride=2,2"},
+    {"softmax_lengths", "BF16", "32x16x512x512", "32", "axis=-1"},
+    {"softmax_lengths", "FP32", "8192x4096", "8192", "axis=-1"},
+    {"softmax_lengths", "BF16", "64x1000", "64", "axis=-1"},
+    {"sum_segments", "FP32", "1000000x64", "10001", "axis=0"},
+    {"sum_segments", "BF16", "33554432", "100001", "axis=0"},
+    {"sum_segments", "FP32", "65536x1024", "513", "axis=0"},
+};
+
 /* attention: query, and key as the value is. */
 static const struct {
     const char *op, *dtype, *query, *key;

@@ -390,8 +390,8 @@ __device__ __forceinline__ void softmax_column_held(const Part &part, int held, 
 }
 
 /* A tile for each CTA group of `parts` CTAs at a time, `share` of the axis each; kept: packs of a thread in shared memory, a
- * multiple of V. BEYOND: the part may have more. Tiles are drawn where a group has several CTAs: neighbours share lines of memory where rows
- * do not start on them, and groups that took every groups-th tile drifted apart until such a line was read twice. */
+ * multiple of V. BEYOND: the part may have more. Groups of several CTAs draw their tiles: neighbours share lines of memory where rows do not start
+ * on them, and groups that took every groups-th tile drifted apart until such a line was read twice. */
 template <class T, int E, int V, bool BEYOND>
 __global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2)
     softmax_column_multiblock_smem(ks_site site, softmax_shape s, int lanes, int parts, int64_t share, int kept)
@@ -406,10 +406,11 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 || BEYOND ? 
     if (threadIdx.x == 0) cta_group.open(site, parts, lanes * E, parts > 1);
     __syncthreads();
     const int threads = blockDim.x;
-    const bool draws = parts > 1, hears = threadIdx.x == blockDim.x - 1;
+    const bool hears = threadIdx.x == blockDim.x - 1;
     const softmax_tile<M> tile((Word *)ks_dynamic + kept * threads, lanes, E);
     const int64_t begin = cta_group.rank * share, end = min(begin + share, s.length);
     const int64_t tiles = (s.outer * (s.inner / E) + lanes - 1) / lanes;
+    const bool draws = parts > 1 && tiles > cta_group.groups;
     const softmax_strip<int64_t> strip(s.inner / E, lanes, begin, end);
     const int held = min(strip.used, kept);
     Word *const out = (Word *)job.out;
@@ -453,7 +454,7 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 || BEYOND ? 
             softmax_join_columns(tile.groups, tile.columns, rule, of_group, [&](int column, softmax_pair<M> n) {
                 cta_group.publish(r, cta_group.rank * tile.columns + column, n.h, n.sum);
             });
-            if (hears) drawn_tile = (uint32_t)cta_group.consume<double>(r, parts * tile.columns).h;
+            if (draws && hears) drawn_tile = (uint32_t)cta_group.consume<double>(r, parts * tile.columns).h;
             softmax_join_columns(
                 parts, tile.columns, rule,
                 [&](int p, int column) { return cta_group.consume<M>(r, p * tile.columns + column); }, settle);
@@ -461,7 +462,7 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 || BEYOND ? 
         __syncthreads();
         const int64_t behind = draws ? (int64_t)drawn_tile : at + cta_group.groups;
         more = behind < tiles;
-        if (!more && draws) drawn = cta_group.draw();
+        if (!more && parts > 1) drawn = cta_group.draw();
         if (more) at = behind;
         int64_t next;
         int next_count;
