@@ -152,8 +152,8 @@ static ks_status fill_rows(ks_lane *lane, const ks_plan *plan, const ks_spec *wo
     return KS_OK;
 }
 
-/* The same for one job with windows, or of a family whose launch has its tensors elsewhere: each from and to where it lies. The completion comes last, so that what it shows is
- * true of the output too. */
+/* The same for one job with windows, or of a family whose launch has its tensors elsewhere: each from and to where it lies. The
+ * completion comes last, so that what it shows is true of the output too. */
 ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, int rows, ks_error *error)
 {
     ks_spec room;
