@@ -365,6 +365,7 @@ part_matmul() {
         rm -f "$cache"
         step "matmul tuned" python3 -B "$root/tests/http/tune_gpu.py" "$daemon" "$cache"
         cat "$logs/matmul-tuned.log"
+        step "models joined" python3 -B "$root/tests/http/join_gpu.py" "$daemon"
     }
     program=$(find_program compare_cublaslt) || {
         note skipped matmul 0 "compare_cublaslt is not built"

@@ -320,4 +320,5 @@ const ks_cuda_op ks_matmul_cuda = {.setup = cuda_setup,
                                    .join = cuda_join,
                                    .candidates = cuda_candidates,
                                    .adopt = cuda_adopt,
-                                   .revision = cuda_revision};
+                                   .revision = cuda_revision,
+                                   .starts_anywhere = NULL};
