@@ -1,0 +1,278 @@
+/* Products of 8 bits by wgmma: which tile, which operands are packed in front, the launches. */
+#include "cuda/matmul/candidates.h"
+#include "cuda/matmul/narrow/pack.cuh"
+#include "cuda/matmul/narrow/wgmma.cuh"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SPLITS_MOST = 16, PITCH = 128 /* bytes: packed rows start on so many */ };
+
+/* --- kernels --------------------------------------------------------------------------------------------------------- */
+
+typedef void narrow_wgmma_kernel(ks_site, mm_args, mm_maps, narrow_args);
+
+typedef struct narrow_wgmma_row {
+    mm_kernel tile; /* without an entry */
+    narrow_wgmma_kernel *entry = NULL; /* none: behind the last row */
+} narrow_wgmma_row;
+
+/* The times are those of 16 bits (tables/half.cuh): a stage has as many bytes. */
+template <typename TILE>
+static constexpr narrow_wgmma_row row_of(const char *name, mm_cost cost)
+{
+    mm_kernel tile = {};
+    tile.name = name;
+    tile.m = TILE::M * TILE::BY_M;
+    tile.n = TILE::N * TILE::BY_N;
+    tile.depth = TILE::DEPTH;
+    tile.threads = TILE::THREADS;
+    tile.ctas = 1;
+    tile.shared_bytes = TILE::SHARED;
+    tile.cost = cost;
+    tile.tma = true;
+    tile.by_m = TILE::BY_M;
+    tile.by_n = TILE::BY_N;
+    return {tile, narrow_wgmma<TILE>};
+}
+
+template <typename E>
+static constexpr narrow_wgmma_row rows[NARROW_WGMMA_ROWS] = {
+    row_of<narrow_wgmma_tile<E, 2, 256, 4, 2>>("2x 128x256", {1.03f, 0.634f}),
+    row_of<narrow_wgmma_tile<E, 2, 256, 4, 1>>("128x256", {6.39f, 0.298f}),
+    row_of<narrow_wgmma_tile<E, 2, 128, 6, 1>>("128x128", {2.93f, 0.237f}),
+    row_of<narrow_wgmma_tile<E, 1, 128, 8, 1>>("64x128", {3.07f, 0.152f}),
+    row_of<narrow_wgmma_tile<E, 1, 64, 10, 1>>("64x64", {2.49f, 0.125f}),
+};
+
+/* Sums in two sets of registers leave room for 128 columns. */
+template <bool A_E5M2, bool B_E5M2>
+static constexpr narrow_wgmma_row rows<narrow_fp8<A_E5M2, B_E5M2>>[NARROW_WGMMA_ROWS] = {
+    row_of<narrow_wgmma_tile<narrow_fp8<A_E5M2, B_E5M2>, 2, 128, 6, 2>>("2x 128x128", {1.69f, 0.278f}),
+    row_of<narrow_wgmma_tile<narrow_fp8<A_E5M2, B_E5M2>, 2, 128, 6, 1>>("128x128", {2.93f, 0.237f}),
+    row_of<narrow_wgmma_tile<narrow_fp8<A_E5M2, B_E5M2>, 1, 64, 10, 1>>("64x64", {2.49f, 0.125f}),
+};
+
+/* What multiplies. */
+typedef enum narrow_wgmma_by { BY_INT8, BY_FP16, BY_E4M3, BY_E5M2_E4M3, BY_E4M3_E5M2, BY_KINDS } narrow_wgmma_by;
+
+static const narrow_wgmma_row *const kinds[BY_KINDS] = {rows<int8_t>, rows<__half>, rows<narrow_fp8<false, false>>,
+                                                        rows<narrow_fp8<true, false>>, rows<narrow_fp8<false, true>>};
+
+static narrow_wgmma_by kind_of(const ks_matmul_shape &s)
+{
+    if (s.a_dtype == KS_INT8) return BY_INT8;
+    if (!s.fast) return BY_FP16;
+    return s.a_dtype == KS_FP8E5M2 ? BY_E5M2_E4M3 : s.b_dtype == KS_FP8E5M2 ? BY_E4M3_E5M2 : BY_E4M3;
+}
+
+static const narrow_wgmma_row *row_at(const ks_matmul_shape &s, int64_t number)
+{
+    return &kinds[kind_of(s)][number - 1];
+}
+
+cudaError_t narrow_wgmma_allow(ks_chip *chip)
+{
+    cudaError_t code = cudaSuccess;
+    for (int kind = 0; kind < BY_KINDS && chip->encode_tiled; kind++)
+        for (int i = 0; i < NARROW_WGMMA_ROWS && code == cudaSuccess; i++)
+            if (kinds[kind][i].entry)
+                code = cudaFuncSetAttribute((const void *)kinds[kind][i].entry,
+                                            cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            kinds[kind][i].tile.shared_bytes);
+    return code;
+}
+
+/* --- operands -------------------------------------------------------------------------------------------------------- */
+
+static int64_t value_bytes(const ks_matmul_shape &s)
+{
+    return kind_of(s) == BY_FP16 ? 2 : 1;
+}
+
+/* What has to be packed, behind `at` bytes of the workspace; returns where that ends. Copies read what lies along K and begins at 16 bytes
+ * as it is. */
+static size_t packing_of(const ks_matmul_shape &s, const narrow_args &args, size_t at, narrow_packing *out)
+{
+    const int64_t size = value_bytes(s);
+    memset(out, 0, sizeof *out);
+    out->k = s.k;
+    for (int i = 0; i < 2; i++) {
+        const narrow_operand &o = i ? args.b : args.a;
+        narrow_pack_part *part = &out->part[i];
+        if (o.layout == NARROW_ALONG && size == 1) continue;
+        const int64_t matrices = s.batch_rank && o.step[0] ? s.batch : 1;
+        part->operand = o;
+        part->to = at;
+        part->pitch = mm_tiles(s.k * size, PITCH) * PITCH;
+        part->step = s.batch_rank ? o.step[0] : 0;
+        part->tiles_rows = mm_tiles(o.rows, NARROW_PACK_TILE);
+        part->tiles_k = mm_tiles(s.k, NARROW_PACK_TILE);
+        part->ctas = (unsigned)(part->tiles_rows * part->tiles_k * matrices);
+        part->wide = o.along % 16 == 0 && o.rows % 16 == 0 && part->step % 16 == 0;
+        part->widens = size == 2;
+        at += ks_align((size_t)(o.rows * matrices * part->pitch));
+    }
+    return at;
+}
+
+static size_t sums_bytes(const ks_matmul_shape &s, int64_t splits)
+{
+    return splits > 1 ? ks_align((size_t)(s.m * s.n * s.batch) * 4 * (size_t)splits) : 0;
+}
+
+/* --- plans ----------------------------------------------------------------------------------------------------------- */
+
+/* Beside the product: a launch that packs, one that adds slices. At 3 bytes a ns, from readings of such launches of 16 bits. */
+static double beside_us(const narrow_packing &packing, size_t packed, size_t sums)
+{
+    const bool packs = packing.part[0].ctas || packing.part[1].ctas;
+    return (packs ? 2 + 1.7 * (double)packed / 3e6 : 0) + (sums ? 2 + 2 * (double)sums / 3e6 : 0);
+}
+
+/* Tensor maps need something to map, and at most one dimension of the batch. */
+static bool can(const ks_chip *chip, const ks_matmul_shape &s)
+{
+    return chip->capability == 90 && chip->encode_tiled && s.m > 0 && s.n > 0 && s.k > 0 && s.batch > 0 &&
+           s.batch_rank <= 1 && s.k <= MM_SLICE_MOST;
+}
+
+double narrow_wgmma_choose(const ks_chip *chip, const ks_spec *spec, const narrow_args &args, int row,
+                           narrow_algorithm *out)
+{
+    enum { UNITS_MOST = 1 << 30 };
+    ks_matmul_shape s;
+    narrow_packing packing;
+    double best = 0;
+    ks_matmul_shape_of(spec, &s);
+    const mm_kernel *tile = &kinds[kind_of(s)][row].tile;
+    if (!can(chip, s) || !kinds[kind_of(s)][row].entry || (size_t)tile->shared_bytes > chip->shared_optin) return 0;
+    const double tiles = (double)mm_tiles(s.m, tile->m) * (double)mm_tiles(s.n, tile->n) * (double)s.batch;
+    const int64_t steps = mm_tiles(s.k, tile->depth), peers = tile->by_m * tile->by_n;
+    const int64_t slots = mm_clusters(chip, (unsigned)peers);
+    for (int64_t splits = 1; splits <= SPLITS_MOST && splits <= steps; splits *= 2) {
+        const int64_t each = mm_tiles(steps, splits), slices = mm_tiles(steps, each);
+        const double units = tiles * (double)slices;
+        const size_t sums = sums_bytes(s, slices), bytes = packing_of(s, args, sums, &packing);
+        if (units > UNITS_MOST || bytes > chip->workspace_bytes || (splits > 1 && units > 4.0 * (double)slots)) break;
+        const double waves = (double)mm_tiles((int64_t)units, slots);
+        const double us = waves * (tile->cost.fixed_us + (double)each * tile->cost.us_per_stage) +
+                          beside_us(packing, bytes - sums, sums);
+        if (best > 0 && us >= best) continue;
+        best = us;
+        memset(out, 0, sizeof *out);
+        out->mark = KS_MATMUL_NARROW_MARK;
+        out->splits = (int16_t)slices;
+        out->grid = (int32_t)((units < (double)slots ? (int64_t)units : slots) * peers);
+        out->slice = slices > 1 ? each * tile->depth : s.k;
+        out->wgmma = row + 1;
+    }
+    return best;
+}
+
+void narrow_wgmma_plan(const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c, ks_cuda_plan *out)
+{
+    static const char *const by[BY_KINDS] = {"", " by FP16", "", "", ""};
+    ks_matmul_shape s;
+    narrow_packing packing;
+    ks_matmul_shape_of(spec, &s);
+    const mm_kernel *tile = &row_at(s, c.wgmma)->tile;
+    out->batch_max = 1; /* maps hold addresses */
+    out->workspace_bytes = packing_of(s, args, sums_bytes(s, c.splits), &packing);
+    out->kernel_info.grid = c.grid;
+    out->kernel_info.threads = tile->threads;
+    out->kernel_info.cluster = tile->by_m * tile->by_n;
+    out->kernel_info.shared_bytes = (size_t)tile->shared_bytes;
+    char slices[16] = "";
+    if (c.splits > 1) snprintf(slices, sizeof slices, ", %d slices", c.splits);
+    snprintf(out->kernel_info.kernel, sizeof out->kernel_info.kernel, "matmul_8_bits<%s%s, wgmma %s%s%s>",
+             ks_dtype_name(s.a_dtype), by[kind_of(s)], tile->name,
+             packing.part[0].ctas || packing.part[1].ctas ? " packed" : "", slices);
+}
+
+/* --- launches -------------------------------------------------------------------------------------------------------- */
+
+/* Boxes of 128 bytes of K by a CTA's part of the tile's rows. */
+static bool make_map(const ks_chip *chip, const ks_matmul_shape &s, const narrow_operand &o,
+                     const narrow_pack_part &part, const ks_site &site, int64_t rows, CUtensorMap *map)
+{
+    const int64_t size = value_bytes(s), matrices = s.batch_rank && o.step[0] ? s.batch : 1;
+    const bool packed = part.ctas > 0;
+    const int64_t row_bytes = packed ? part.pitch : o.rows > 1 ? o.row : mm_tiles(s.k, 16) * 16;
+    const uintptr_t at = packed ? (uintptr_t)site.workspace + part.to : (uintptr_t)site.only.in + o.at;
+    const cuuint64_t pitch = (cuuint64_t)row_bytes, step = (cuuint64_t)(packed ? o.rows * row_bytes : o.step[0]);
+    const cuuint64_t dims[3] = {(cuuint64_t)s.k, (cuuint64_t)o.rows, (cuuint64_t)matrices};
+    const cuuint64_t strides[2] = {pitch, matrices > 1 ? step : pitch};
+    const cuuint32_t box[3] = {(cuuint32_t)(128 / size), (cuuint32_t)rows, 1}, steps[3] = {1, 1, 1};
+    const CUtensorMapDataType type = size == 2 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    return chip->encode_tiled(map, type, 3, (void *)at, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                              CU_TENSOR_MAP_SWIZZLE_128B,
+                              pitch % 256 == 0   ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+                              : pitch % 128 == 0 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                                                 : CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+/* How the CTAs walk over tiles and slices. */
+static mm_args walk_of(const ks_matmul_shape &s, const narrow_algorithm &c, const mm_kernel *tile, bool packed)
+{
+    mm_args walk = {};
+    walk.k = s.k;
+    walk.k_slice = c.slice;
+    walk.m = s.m;
+    walk.n = s.n;
+    mm_count_tiles(tile, &walk);
+    walk.splits = (unsigned)c.splits;
+    if (walk.splits > 1) walk.splits_reciprocal = (unsigned)(((1ull << 32) + walk.splits - 1) / walk.splits);
+    walk.cluster = 1;
+    walk.matrices = (unsigned)s.batch;
+    walk.batch_rank = (uint8_t)s.batch_rank;
+    walk.batch_dims[0] = s.batch_dims[0];
+    walk.a.step[0] = s.batch_rank ? s.a_step[0] : 0;
+    walk.b.step[0] = s.batch_rank ? s.b_step[0] : 0;
+    walk.many = (uint8_t)((walk.a.step[0] != 0) | (walk.b.step[0] != 0) << 1);
+    walk.packed = packed ? MM_PACKED : MM_PACKED_NOT;
+    return walk;
+}
+
+cudaError_t narrow_wgmma_launch(const ks_chip *chip, const ks_spec *spec, const narrow_args &args,
+                                const narrow_algorithm &c, const ks_site &site, cudaStream_t stream)
+{
+    ks_matmul_shape s;
+    narrow_packing packing;
+    mm_maps maps = {};
+    ks_matmul_shape_of(spec, &s);
+    const narrow_wgmma_row *row = row_at(s, c.wgmma);
+    const mm_kernel *tile = &row->tile;
+    if (ks_noting) {
+        *ks_noting = {(const void *)row->entry, tile->threads, (size_t)tile->shared_bytes};
+        return cudaSuccess;
+    }
+    packing_of(s, args, sums_bytes(s, c.splits), &packing);
+    const unsigned packers = packing.part[0].ctas + packing.part[1].ctas;
+    cudaError_t code = cudaSuccess;
+    if (packers) code = ks_launch(narrow_pack, dim3(packers), NARROW_PACK_THREADS, 0, false, stream, site, packing);
+    if (code != cudaSuccess) return code;
+    if (!make_map(chip, s, args.a, packing.part[0], site, tile->m / tile->by_m / tile->by_n, &maps.a) ||
+        !make_map(chip, s, args.b, packing.part[1], site, tile->n / tile->by_n / tile->by_m, &maps.b))
+        return cudaErrorInvalidValue;
+    cudaLaunchAttribute attributes[2] = {};
+    cudaLaunchConfig_t config = {};
+    if (tile->by_m * tile->by_n > 1) {
+        cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
+        attribute->id = cudaLaunchAttributeClusterDimension;
+        attribute->val.clusterDim.x = (unsigned)(tile->by_m * tile->by_n);
+        attribute->val.clusterDim.y = attribute->val.clusterDim.z = 1;
+    }
+    if (packers && chip->launches_early) {
+        cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
+        attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute->val.programmaticStreamSerializationAllowed = 1;
+    }
+    config.gridDim = dim3((unsigned)c.grid);
+    config.blockDim = dim3((unsigned)tile->threads);
+    config.dynamicSmemBytes = (size_t)tile->shared_bytes;
+    config.stream = stream;
+    config.attrs = attributes;
+    return cudaLaunchKernelEx(&config, row->entry, site, walk_of(s, c, tile, packers > 0), maps, args);
+}
