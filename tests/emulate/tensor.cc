@@ -203,7 +203,7 @@ void emulate_wgmma(emulate_type type, float *d, int n, emulate_operand a, const 
     });
 }
 
-void emulate_wgmma_8_bits(emulate_type a_type, emulate_type b_type, void *d, int n, uint64_t a, uint64_t b, bool first)
+void emulate_wgmma_8_bits(emulate_types types, void *d, int n, uint64_t a, uint64_t b, bool first)
 {
     enum { DEPTH = 32 };
     const int lane = (int)threadIdx.x % 32, row = (int)threadIdx.x / 32 % 4 * 16 + lane / 4, column = lane % 4 * 2;
@@ -211,12 +211,12 @@ void emulate_wgmma_8_bits(emulate_type a_type, emulate_type b_type, void *d, int
         const place a_at({a, true}, 1), b_at({b, true}, 1);
         const unsigned char *window = emulate_at(1024) - 1024;
         float x[2][DEPTH], y[DEPTH];
-        for (int i = 0; i < 2; i++) a_at.read(a_type, window, (uint32_t)(row + i * 8), x[i]);
+        for (int i = 0; i < 2; i++) a_at.read(types.a, window, (uint32_t)(row + i * 8), x[i]);
         for (int j = 0; j < n / 4; j++) {
-            b_at.read(b_type, window, (uint32_t)(j / 2 * 8 + column + j % 2), y);
+            b_at.read(types.b, window, (uint32_t)(j / 2 * 8 + column + j % 2), y);
             for (int i = 0; i < 2; i++) {
                 const int at = j / 2 * 4 + i * 2 + j % 2;
-                if (a_type == EMULATE_INT8) {
+                if (types.a == EMULATE_INT8) {
                     int32_t *sum = (int32_t *)d + at;
                     *sum = (first ? 0 : *sum) + (int32_t)add_products(0, x[i], y, DEPTH);
                 } else {

@@ -304,15 +304,16 @@ static void each_kernel(void **state)
 static void each_way(void **state)
 {
     (void)state;
-    static const int64_t sizes[][4] = {{130, 258, 400, 0}, {65, 60, 272, 3}, {40, 141, 333, 2}, {256, 512, 64, 0}};
+    static const int64_t sizes[][4] = {{130, 258, 400, 0}, {65, 60, 272, 3}, {40, 141, 333, 2},
+                                       {256, 512, 64, 0},  {16, 208, 576, 0}, {5, 144, 1088, 0}};
     op_harness *const harness = harnesses[1];
     const int times = getenv("KS_CASES") ? 1 : 2;
     int ran = 0;
     if (!harness) skip();
-    for (int n = 0; n < 4 * times; n++)
+    for (int n = 0; n < 6 * times; n++)
         for (int t = 0; t < 4; t++)
             for (int kind = 0; kind < 4; kind++) {
-                const int64_t *size = sizes[n % 4];
+                const int64_t *size = sizes[n % 6];
                 const form f = {.a = kind == 0   ? KS_INT8
                                      : kind == 3 ? KS_FP8E5M2
                                                  : KS_FP8E4M3,

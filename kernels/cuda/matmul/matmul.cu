@@ -313,6 +313,7 @@ static ks_status cuda_setup(ks_chip *chip, ks_error *error)
     } steps[] = {{find_tma, "tensor maps"},
                  {allow_all, "shared memory"},
                  {narrow_wgmma_allow, "shared memory"},
+                 {narrow_strip_allow, "shared memory"},
                  {mm_find_early, "attributes"},
                  {count_clusters, "clusters"}};
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {

@@ -120,7 +120,7 @@ typedef struct narrow_way {
     double us;
 } narrow_way;
 
-enum { WAYS_MOST = NARROW_WGMMA_ROWS + 1 };
+enum { WAYS_MOST = NARROW_WGMMA_ROWS + 2 };
 static_assert((int)WAYS_MOST <= (int)NARROW_WAYS_MOST, "a list has room for all");
 
 /* All there are, by rising time; returns how many. */
@@ -133,7 +133,10 @@ static int list_ways(const ks_chip *chip, const ks_spec *spec, narrow_way *out)
     const narrow_args args = args_of(spec, tile);
     for (int row = 0; row < WAYS_MOST; row++) {
         narrow_way way = {tile, predict_us(s, tile)};
-        if (row < NARROW_WGMMA_ROWS) way.us = narrow_wgmma_choose(chip, spec, args, row, &way.algorithm);
+        if (row < NARROW_WGMMA_ROWS)
+            way.us = narrow_wgmma_choose(chip, spec, args, row, &way.algorithm);
+        else if (row == NARROW_WGMMA_ROWS)
+            way.us = narrow_strip_choose(chip, spec, args, &way.algorithm);
         if (way.us <= 0) continue;
         int at = count++;
         for (; at > 0 && out[at - 1].us > way.us; at--) out[at] = out[at - 1];
@@ -164,6 +167,8 @@ static void plan_way(const ks_spec *spec, const narrow_algorithm &c, ks_cuda_pla
     memset(out, 0, sizeof *out);
     if (c.wgmma)
         narrow_wgmma_plan(spec, args_of(spec, c), c, out);
+    else if (c.strip)
+        narrow_strip_plan(spec, args_of(spec, c), c, out);
     else
         plan_tile(spec, c, out);
     memcpy(out->algorithm, &c, sizeof c);
@@ -183,7 +188,7 @@ int narrow_candidates(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *ou
     const int count = list_ways(chip, spec, ways);
     for (int i = 1; i < count; i++) {
         const narrow_way way = ways[i];
-        if (way.algorithm.wgmma || !shares(spec, way.algorithm)) continue;
+        if (way.algorithm.wgmma || way.algorithm.strip || !shares(spec, way.algorithm)) continue;
         memmove(ways + 1, ways, (size_t)i * sizeof *ways);
         ways[0] = way;
     }
@@ -207,7 +212,7 @@ template <class S>
 static cudaError_t start_add(const narrow_algorithm &c, const narrow_args &args, const ks_site &site, int bucket,
                              cudaStream_t stream)
 {
-    if (c.splits == 1 || ks_noting) return cudaSuccess;
+    if (c.splits == 1 || c.strip || ks_noting) return cudaSuccess;
     const int64_t groups = over(args.a.rows * args.b.rows * args.batch, NARROW_ADD_THREADS);
     return ks_launch(narrow_add<S>, dim3((unsigned)least(groups, KS_GRID_MAX), (unsigned)bucket), NARROW_ADD_THREADS, 0,
                      false, stream, site, args);
@@ -221,6 +226,7 @@ ks_status narrow_launch(const ks_chip *chip, const ks_spec *spec, const void *al
     const narrow_args args = args_of(spec, c);
     const bool integers = spec->in[0].dtype == KS_INT8;
     cudaError_t status = c.wgmma    ? narrow_wgmma_launch(chip, spec, args, c, site, stream)
+                         : c.strip  ? narrow_strip_launch(spec, args, c, site, stream)
                          : integers ? start_tile<int32_t>(c, args, site, bucket, stream)
                                     : start_tile<float>(c, args, site, bucket, stream);
     if (status == cudaSuccess)

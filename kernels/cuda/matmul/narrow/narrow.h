@@ -16,7 +16,8 @@ struct narrow_algorithm {
     int16_t splits;     /* slices of K, which a second launch adds in order */
     int32_t grid;
     int64_t slice; /* values of K */
-    int64_t wgmma; /* 0: tile.cuh's kernel; else a row of wgmma.cu, plus 1 */
+    int32_t wgmma; /* 0: tile.cuh's kernel, or strip.cuh's; else a row of wgmma.cu, plus 1 */
+    int32_t strip; /* 0, or the rows of strip.cuh's kernel */
 };
 
 /* An operand, as rows that are multiplied along K. */
@@ -64,6 +65,12 @@ int narrow_candidates(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *ou
 ks_status narrow_launch(const ks_chip *chip, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
                         cudaStream_t stream, ks_error *error);
 
+/* strip.cu. Slices of K, and the predicted time; 0: it cannot. */
+double narrow_strip_choose(const ks_chip *chip, const ks_spec *spec, const narrow_args &args, narrow_algorithm *out);
+void narrow_strip_plan(const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c, ks_cuda_plan *out);
+cudaError_t narrow_strip_launch(const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c,
+                                const ks_site &site, cudaStream_t stream);
+
 enum { NARROW_WGMMA_ROWS = 5 };
 /* wgmma.cu. A row's best slices of K, and their predicted time; 0: it cannot. */
 double narrow_wgmma_choose(const ks_chip *chip, const ks_spec *spec, const narrow_args &args, int row,
@@ -74,5 +81,6 @@ cudaError_t narrow_wgmma_launch(const ks_chip *chip, const ks_spec *spec, const 
                                 const narrow_algorithm &c, const ks_site &site, cudaStream_t stream);
 /* Shared memory beyond 48 KiB; for matmul's setup. */
 cudaError_t narrow_wgmma_allow(ks_chip *chip);
+cudaError_t narrow_strip_allow(ks_chip *chip);
 
 #endif

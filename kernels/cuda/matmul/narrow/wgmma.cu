@@ -172,7 +172,6 @@ double narrow_wgmma_choose(const ks_chip *chip, const ks_spec *spec, const narro
 
 void narrow_wgmma_plan(const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c, ks_cuda_plan *out)
 {
-    static const char *const by[BY_KINDS] = {"", " by FP16", "", "", ""};
     ks_matmul_shape s;
     narrow_packing packing;
     ks_matmul_shape_of(spec, &s);
@@ -185,31 +184,43 @@ void narrow_wgmma_plan(const ks_spec *spec, const narrow_args &args, const narro
     out->kernel_info.shared_bytes = (size_t)tile->shared_bytes;
     char slices[16] = "";
     if (c.splits > 1) snprintf(slices, sizeof slices, ", %d slices", c.splits);
-    snprintf(out->kernel_info.kernel, sizeof out->kernel_info.kernel, "matmul_8_bits<%s%s, wgmma %s%s%s>",
-             ks_dtype_name(s.a_dtype), by[kind_of(s)], tile->name,
-             packing.part[0].ctas || packing.part[1].ctas ? " packed" : "", slices);
+    const char *dtype = ks_dtype_name(s.a_dtype);
+    if (kind_of(s) == BY_FP16)
+        dtype = "FP8 as FP16"; /* which is always packed */
+    else if (kind_of(s) != BY_INT8)
+        dtype += strlen("FP8");
+    const bool packed = kind_of(s) != BY_FP16 && (packing.part[0].ctas || packing.part[1].ctas);
+    snprintf(out->kernel_info.kernel, sizeof out->kernel_info.kernel, "matmul_8_bits<%s, wgmma %s%s%s>", dtype,
+             tile->name, packed ? " packed" : "", slices);
 }
 
 /* --- launches -------------------------------------------------------------------------------------------------------- */
 
-/* Boxes of 128 bytes of K by a CTA's part of the tile's rows. */
-static bool make_map(const ks_chip *chip, const ks_matmul_shape &s, const narrow_operand &o,
-                     const narrow_pack_part &part, const ks_site &site, int64_t rows, CUtensorMap *map)
+/* An operand as copies see it: boxes of 128 bytes of K by `rows`, a CTA's part of the tile. */
+typedef struct narrow_mapped {
+    const narrow_operand *operand;
+    const narrow_pack_part *part;
+    int rows;
+} narrow_mapped;
+
+static bool make_map(const ks_chip *chip, const ks_matmul_shape &s, const ks_site &site, const narrow_mapped &m,
+                     CUtensorMap *map)
 {
+    const narrow_operand &o = *m.operand;
     const int64_t size = value_bytes(s), matrices = s.batch_rank && o.step[0] ? s.batch : 1;
-    const bool packed = part.ctas > 0;
-    const int64_t row_bytes = packed ? part.pitch : o.rows > 1 ? o.row : mm_tiles(s.k, 16) * 16;
-    const uintptr_t at = packed ? (uintptr_t)site.workspace + part.to : (uintptr_t)site.only.in + o.at;
+    const bool packed = m.part->ctas > 0;
+    const int64_t row_bytes = packed ? m.part->pitch : o.rows > 1 ? o.row : mm_tiles(s.k, 16) * 16;
+    const uintptr_t at = packed ? (uintptr_t)site.workspace + m.part->to : (uintptr_t)site.only.in + o.at;
     const cuuint64_t pitch = (cuuint64_t)row_bytes, step = (cuuint64_t)(packed ? o.rows * row_bytes : o.step[0]);
     const cuuint64_t dims[3] = {(cuuint64_t)s.k, (cuuint64_t)o.rows, (cuuint64_t)matrices};
     const cuuint64_t strides[2] = {pitch, matrices > 1 ? step : pitch};
-    const cuuint32_t box[3] = {(cuuint32_t)(128 / size), (cuuint32_t)rows, 1}, steps[3] = {1, 1, 1};
+    const cuuint32_t box[3] = {(cuuint32_t)(128 / size), (cuuint32_t)m.rows, 1}, steps[3] = {1, 1, 1};
     const CUtensorMapDataType type = size == 2 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    const CUtensorMapL2promotion promotion = pitch % 256 == 0   ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+                                             : pitch % 128 == 0 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                                                                : CU_TENSOR_MAP_L2_PROMOTION_NONE;
     return chip->encode_tiled(map, type, 3, (void *)at, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                              CU_TENSOR_MAP_SWIZZLE_128B,
-                              pitch % 256 == 0   ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
-                              : pitch % 128 == 0 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
-                                                 : CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                              CU_TENSOR_MAP_SWIZZLE_128B, promotion,
                               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
@@ -253,15 +264,17 @@ cudaError_t narrow_wgmma_launch(const ks_chip *chip, const ks_spec *spec, const 
     cudaError_t code = cudaSuccess;
     if (packers) code = ks_launch(narrow_pack, dim3(packers), NARROW_PACK_THREADS, 0, false, stream, site, packing);
     if (code != cudaSuccess) return code;
-    if (!make_map(chip, s, args.a, packing.part[0], site, tile->m / tile->by_m / tile->by_n, &maps.a) ||
-        !make_map(chip, s, args.b, packing.part[1], site, tile->n / tile->by_n / tile->by_m, &maps.b))
+    const int peers = tile->by_m * tile->by_n;
+    const narrow_mapped a = {&args.a, &packing.part[0], tile->m / peers},
+                        b = {&args.b, &packing.part[1], tile->n / peers};
+    if (!make_map(chip, s, site, a, &maps.a) || !make_map(chip, s, site, b, &maps.b))
         return cudaErrorInvalidValue;
     cudaLaunchAttribute attributes[2] = {};
     cudaLaunchConfig_t config = {};
-    if (tile->by_m * tile->by_n > 1) {
+    if (peers > 1) {
         cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
         attribute->id = cudaLaunchAttributeClusterDimension;
-        attribute->val.clusterDim.x = (unsigned)(tile->by_m * tile->by_n);
+        attribute->val.clusterDim.x = (unsigned)peers;
         attribute->val.clusterDim.y = attribute->val.clusterDim.z = 1;
     }
     if (packers && chip->launches_early) {
