@@ -75,8 +75,7 @@ static void describe(const form *f, const char *who)
                 "alpha %g%s\n",
                 who, ks_dtype_name(f->a), (long long)f->m, (long long)f->n, (long long)f->k, f->transpose_a ? "T" : "N",
                 ks_dtype_name(f->b), f->transpose_b ? "T" : "N", (long long)f->a_batch, (long long)f->b_batch, f->out,
-                f->a_scales, f->b_scales, f->biased, f->activation, f->alpha,
-                f->fast ? ", fast" : "");
+                f->a_scales, f->b_scales, f->biased, f->activation, f->alpha, f->fast ? ", fast" : "");
 }
 
 /* --- what is right ---------------------------------------------------------------------------------------------------- */
@@ -304,7 +303,7 @@ static void each_kernel(void **state)
 static void each_way(void **state)
 {
     (void)state;
-    static const int64_t sizes[][4] = {{130, 258, 400, 0}, {65, 60, 272, 3}, {40, 141, 333, 2},
+    static const int64_t sizes[][4] = {{130, 258, 400, 0}, {65, 60, 272, 3},  {40, 141, 333, 2},
                                        {256, 512, 64, 0},  {16, 208, 576, 0}, {5, 144, 1088, 0}};
     op_harness *const harness = harnesses[1];
     const int times = getenv("KS_CASES") ? 1 : 2;

@@ -226,7 +226,11 @@ static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const voi
 {
     mm_library_algorithm library;
     ks_matmul_family family;
-    if (is_narrow(spec)) return narrow_launch(chip, spec, algorithm, site, bucket, stream, error);
+    if (is_narrow(spec)) {
+        const cudaError_t code = narrow_launch(chip, spec, algorithm, site, bucket, stream);
+        return code == cudaSuccess ? KS_OK
+                                   : ks_fail(error, KS_DEVICE, "matmul: launch failed: %s", cudaGetErrorString(code));
+    }
     memcpy(&library, algorithm, sizeof library);
     memcpy(&family, algorithm, sizeof family);
     const mm_problem p = mm_problem_of(chip, spec);

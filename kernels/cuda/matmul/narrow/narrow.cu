@@ -218,8 +218,8 @@ static cudaError_t start_add(const narrow_algorithm &c, const narrow_args &args,
                      false, stream, site, args);
 }
 
-ks_status narrow_launch(const ks_chip *chip, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
-                        cudaStream_t stream, ks_error *error)
+cudaError_t narrow_launch(const ks_chip *chip, const ks_spec *spec, const void *algorithm, const ks_site &site,
+                          int bucket, cudaStream_t stream)
 {
     narrow_algorithm c;
     memcpy(&c, algorithm, sizeof c);
@@ -232,7 +232,6 @@ ks_status narrow_launch(const ks_chip *chip, const ks_spec *spec, const void *al
     if (status == cudaSuccess)
         status = integers ? start_add<int32_t>(c, args, site, bucket, stream)
                           : start_add<float>(c, args, site, bucket, stream);
-    if (status == cudaSuccess) return KS_OK;
-    cudaGetLastError(); /* taken: reported here */
-    return ks_fail(error, KS_DEVICE, "matmul: launch failed: %s", cudaGetErrorString(status));
+    if (status != cudaSuccess) cudaGetLastError(); /* taken: the caller reports it */
+    return status;
 }

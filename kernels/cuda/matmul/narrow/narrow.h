@@ -46,9 +46,9 @@ struct narrow_args {
 /* An operand that is packed (pack.cuh); no CTAs: it is not. */
 struct narrow_pack_part {
     narrow_operand operand;
-    uint64_t to;       /* bytes from the workspace */
-    int64_t pitch;     /* bytes of a packed row */
-    int64_t step;      /* bytes from one matrix to the next, as it lies */
+    uint64_t to;   /* bytes from the workspace */
+    int64_t pitch; /* bytes of a packed row */
+    int64_t step;  /* bytes from one matrix to the next, as it lies */
     int64_t tiles_rows, tiles_k;
     unsigned ctas;
     bool wide, widens; /* 16 rows start on 16 bytes; FP8 becomes FP16 */
@@ -61,9 +61,9 @@ struct narrow_packing {
 enum { NARROW_WAYS_MOST = 8 };
 /* The plans that do a product, by rising predicted time but for one that shares launches, which is the first; one at least. Returns how many. */
 int narrow_candidates(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, int most);
-/* ks_cuda_launch_fn */
-ks_status narrow_launch(const ks_chip *chip, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
-                        cudaStream_t stream, ks_error *error);
+/* As ks_cuda_launch_fn. */
+cudaError_t narrow_launch(const ks_chip *chip, const ks_spec *spec, const void *algorithm, const ks_site &site,
+                          int bucket, cudaStream_t stream);
 
 /* strip.cu. Slices of K, and the predicted time; 0: it cannot. */
 double narrow_strip_choose(const ks_chip *chip, const ks_spec *spec, const narrow_args &args, narrow_algorithm *out);

@@ -93,9 +93,8 @@ static __global__ void __launch_bounds__(NARROW_PACK_THREADS)
         const int row = unit / 8, chunk = unit % 8;
         const int64_t i = row0 + row, k = k0 + chunk * 16;
         if (i >= o.rows || k >= packing.k) continue;
-        const uint4 x = o.layout == NARROW_ACROSS
-                            ? *(const uint4 *)(const void *)(tile + narrow_pack_place(row, chunk))
-                            : narrow_read_at(o, from, i, k, packing.k);
+        const uint4 x = o.layout == NARROW_ACROSS ? *(const uint4 *)(const void *)(tile + narrow_pack_place(row, chunk))
+                                                  : narrow_read_at(o, from, i, k, packing.k);
         narrow_pack_write(part, to + i * part.pitch + (k << part.widens), x);
     }
 }

@@ -23,11 +23,10 @@ static constexpr narrow_strip_row row_of()
 }
 
 /* [INT8][more rows][along K] */
-static const narrow_strip_row kernels[2][2][2] = {
-    {{row_of<float, FEW, false>(), row_of<float, FEW, true>()},
-     {row_of<float, MORE, false>(), row_of<float, MORE, true>()}},
-    {{row_of<int32_t, FEW, false>(), row_of<int32_t, FEW, true>()},
-     {row_of<int32_t, MORE, false>(), row_of<int32_t, MORE, true>()}}};
+static const narrow_strip_row kernels[2][2][2] = {{{row_of<float, FEW, false>(), row_of<float, FEW, true>()},
+                                                   {row_of<float, MORE, false>(), row_of<float, MORE, true>()}},
+                                                  {{row_of<int32_t, FEW, false>(), row_of<int32_t, FEW, true>()},
+                                                   {row_of<int32_t, MORE, false>(), row_of<int32_t, MORE, true>()}}};
 
 static const narrow_strip_row *row_at(const ks_spec *spec, const narrow_args &args, int64_t rows)
 {

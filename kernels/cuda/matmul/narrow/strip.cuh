@@ -84,8 +84,9 @@ __device__ __forceinline__ void narrow_strip_multiply(const narrow_args &args, c
         for (int half = 0; half < 2; half++)
 #pragma unroll
             for (int word = 0; word < 4; word++) {
-                uint4 four = make_uint4(narrow_word(step.b[half * 4], word), narrow_word(step.b[half * 4 + 1], word),
-                                        narrow_word(step.b[half * 4 + 2], word), narrow_word(step.b[half * 4 + 3], word));
+                uint4 four =
+                    make_uint4(narrow_word(step.b[half * 4], word), narrow_word(step.b[half * 4 + 1], word),
+                               narrow_word(step.b[half * 4 + 2], word), narrow_word(step.b[half * 4 + 3], word));
                 narrow_transpose(four);
                 x[word * 2][half * 2] = four.x, x[word * 2][half * 2 + 1] = four.y;
                 x[word * 2 + 1][half * 2] = four.z, x[word * 2 + 1][half * 2 + 1] = four.w;
@@ -105,8 +106,7 @@ __device__ __forceinline__ int narrow_strip_place(int row, int column)
 
 /* blockIdx.x: the strip's slices beside each other. */
 template <class TILE>
-__global__ void __launch_bounds__(TILE::THREADS, 1)
-    narrow_strip(ks_site site, const __grid_constant__ narrow_args args)
+__global__ void __launch_bounds__(TILE::THREADS, 1) narrow_strip(ks_site site, const __grid_constant__ narrow_args args)
 {
     typedef typename TILE::S S;
     constexpr int OUTPUTS = TILE::ROWS * TILE::COLUMNS;

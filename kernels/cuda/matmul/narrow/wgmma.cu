@@ -13,7 +13,7 @@ enum { SPLITS_MOST = 16, PITCH = 128 /* bytes: packed rows start on so many */ }
 typedef void narrow_wgmma_kernel(ks_site, mm_args, mm_maps, narrow_args);
 
 typedef struct narrow_wgmma_row {
-    mm_kernel tile; /* without an entry */
+    mm_kernel tile;                    /* without an entry */
     narrow_wgmma_kernel *entry = NULL; /* none: behind the last row */
 } narrow_wgmma_row;
 
@@ -77,9 +77,9 @@ cudaError_t narrow_wgmma_allow(ks_chip *chip)
     for (int kind = 0; kind < BY_KINDS && chip->encode_tiled; kind++)
         for (int i = 0; i < NARROW_WGMMA_ROWS && code == cudaSuccess; i++)
             if (kinds[kind][i].entry)
-                code = cudaFuncSetAttribute((const void *)kinds[kind][i].entry,
-                                            cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            kinds[kind][i].tile.shared_bytes);
+                code =
+                    cudaFuncSetAttribute((const void *)kinds[kind][i].entry,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, kinds[kind][i].tile.shared_bytes);
     return code;
 }
 
@@ -220,8 +220,7 @@ static bool make_map(const ks_chip *chip, const ks_matmul_shape &s, const ks_sit
                                              : pitch % 128 == 0 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
                                                                 : CU_TENSOR_MAP_L2_PROMOTION_NONE;
     return chip->encode_tiled(map, type, 3, (void *)at, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                              CU_TENSOR_MAP_SWIZZLE_128B, promotion,
-                              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+                              CU_TENSOR_MAP_SWIZZLE_128B, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 /* How the CTAs walk over tiles and slices. */
@@ -267,8 +266,7 @@ cudaError_t narrow_wgmma_launch(const ks_chip *chip, const ks_spec *spec, const 
     const int peers = tile->by_m * tile->by_n;
     const narrow_mapped a = {&args.a, &packing.part[0], tile->m / peers},
                         b = {&args.b, &packing.part[1], tile->n / peers};
-    if (!make_map(chip, s, site, a, &maps.a) || !make_map(chip, s, site, b, &maps.b))
-        return cudaErrorInvalidValue;
+    if (!make_map(chip, s, site, a, &maps.a) || !make_map(chip, s, site, b, &maps.b)) return cudaErrorInvalidValue;
     cudaLaunchAttribute attributes[2] = {};
     cudaLaunchConfig_t config = {};
     if (peers > 1) {

@@ -36,7 +36,8 @@ struct narrow_kind<__half> {
 
 /* K is not shared within a cluster, so all of HELD is for sums on their way to the output. */
 template <typename E, int WARPGROUPS, int N, int STAGES, int BY_M>
-struct narrow_wgmma_tile : mm_wgmma_tile<E, WARPGROUPS, N, STAGES, 1, BY_M, 1, true> {};
+struct narrow_wgmma_tile : mm_wgmma_tile<E, WARPGROUPS, N, STAGES, 1, BY_M, 1, true> {
+};
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -290,9 +291,8 @@ __global__ void __launch_bounds__(TILE::THREADS, 1)
                 narrow_wgmma_sums<TILE>(args, place, sum);
             } else {
                 place.c += unit.batch * matrix * (args.out == KS_FP32 ? 4 : 2);
-                narrow_wgmma_finish<TILE>(args, place,
-                                          narrow_wgmma_scales_of(args, job, narrow_place_of(args, unit.batch)), sum,
-                                          held);
+                narrow_wgmma_finish<TILE>(
+                    args, place, narrow_wgmma_scales_of(args, job, narrow_place_of(args, unit.batch)), sum, held);
             }
         }
     }
