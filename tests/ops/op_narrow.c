@@ -298,54 +298,76 @@ static void each_kernel(void **state)
             }
 }
 
-/* Each way that a product may be done, of which a plan takes the one that is fastest by its model: sizes that its tiles do not divide,
- * operands along K and across it, a batch. */
+/* Of each way that a product may be done, of which a plan takes the one that is fastest by its model. Returns how many. */
+static int try_ways(const form *f)
+{
+    op_harness *const harness = harnesses[1];
+    ks_spec spec = spec_of(f);
+    ks_error error = {0};
+    if (ks_op_matmul.resolve(&spec, &error) != KS_OK) fail_msg("%s", error.text);
+    ks_spec_layout(&spec);
+    const int ways = op_harness_candidates(harness, &spec, OP_PATH_COPIES);
+    for (int way = 0; way < ways; way++) {
+        op_harness_choose(harness, way);
+        try_form(f);
+    }
+    op_harness_choose(harness, -1);
+    return ways;
+}
+
+/* Combination `at` of datatypes, layouts, scales and outputs. */
+static form combined(const int64_t *size, int at)
+{
+    static const ks_dtype pairs[][2] = {
+        {KS_INT8, KS_INT8}, {KS_FP8E4M3, KS_FP8E4M3}, {KS_FP8E4M3, KS_FP8E5M2}, {KS_FP8E5M2, KS_FP8E4M3}};
+    const int kind = at % 4, layout = at / 4 % 4;
+    return (form){.a = pairs[kind][0],
+                  .b = pairs[kind][1],
+                  .m = size[0],
+                  .n = size[1],
+                  .k = size[2],
+                  .a_batch = size[3],
+                  .b_batch = values_below(2) ? size[3] : 0,
+                  .out = kind || values_below(2) ? FP32 + values_below(3) : INT32,
+                  .a_scales = kind ? values_below(3) : 0,
+                  .b_scales = kind ? values_below(3) : 0,
+                  .biased = kind && values_below(2),
+                  .transpose_a = layout % 2,
+                  .transpose_b = layout / 2,
+                  .fast = kind && values_below(2),
+                  .activation = kind && values_below(3) == 0 ? KS_MATMUL_SILU : KS_MATMUL_NONE,
+                  .alpha = 1};
+}
+
+/* Sizes that the tiles do not divide, a batch, few rows. */
 static void each_way(void **state)
 {
     (void)state;
     static const int64_t sizes[][4] = {{130, 258, 400, 0}, {65, 60, 272, 3},  {40, 141, 333, 2},
                                        {256, 512, 64, 0},  {16, 208, 576, 0}, {5, 144, 1088, 0}};
-    op_harness *const harness = harnesses[1];
-    const int times = getenv("KS_CASES") ? 1 : 2;
+    enum { ALL = 6 * 16, STEP = 35 };
+    const int most = values_cases(ALL), cases = most < ALL ? most : ALL, first = values_below(ALL);
     int ran = 0;
-    if (!harness) skip();
-    for (int n = 0; n < 6 * times; n++)
-        for (int t = 0; t < 4; t++)
-            for (int kind = 0; kind < 4; kind++) {
-                const int64_t *size = sizes[n % 6];
-                const form f = {.a = kind == 0   ? KS_INT8
-                                     : kind == 3 ? KS_FP8E5M2
-                                                 : KS_FP8E4M3,
-                                .b = kind == 0   ? KS_INT8
-                                     : kind == 2 ? KS_FP8E5M2
-                                                 : KS_FP8E4M3,
-                                .m = size[0],
-                                .n = size[1],
-                                .k = size[2],
-                                .a_batch = size[3],
-                                .b_batch = n % 2 ? size[3] : 0,
-                                .out = kind || t % 2 ? FP32 + (n + t) % 3 : INT32,
-                                .a_scales = kind ? t : 0,
-                                .b_scales = kind ? (t + 1) % 3 : 0,
-                                .transpose_a = t % 2,
-                                .transpose_b = t / 2,
-                                .fast = kind && (n + t) % 2,
-                                .activation = kind && t == 2 ? KS_MATMUL_SILU : KS_MATMUL_NONE,
-                                .alpha = 1};
-                form g = f;
-                if (g.a_scales > 2) g.a_scales = 2;
-                ks_spec spec = spec_of(&g);
-                ks_error error = {0};
-                if (ks_op_matmul.resolve(&spec, &error) != KS_OK) fail_msg("%s", error.text);
-                ks_spec_layout(&spec);
-                const int ways = op_harness_candidates(harness, &spec, OP_PATH_COPIES);
-                for (int way = 0; way < ways; way++, ran++) {
-                    op_harness_choose(harness, way);
-                    try_form(&g);
-                }
-                op_harness_choose(harness, -1);
-            }
-    printf("%d ways ran\n", ran);
+    if (!harnesses[1]) skip();
+    for (int i = 0; i < cases; i++) {
+        const int at = (first + i * STEP) % ALL;
+        const form f = combined(sizes[at / 16], at);
+        ran += try_ways(&f);
+    }
+    printf("%d products, %d ways\n", cases, ran);
+}
+
+/* On a backend with less memory than the packed operands take, if the machine has one. */
+static void products_in_blocks(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][4] = {{520, 300, 272, 0}, {300, 700, 270, 0}};
+    const int cases = values_cases(16);
+    if (!harnesses[1]) skip();
+    for (int i = 0; i < cases && i < 16; i++) {
+        const form f = combined(sizes[i / 4 % 2], i * 5 + values_below(4));
+        try_ways(&f);
+    }
 }
 
 /* As large as the chip; the tiles of 128. */
@@ -606,6 +628,7 @@ int main(void)
         cmocka_unit_test(random_products),
         cmocka_unit_test(each_kernel),
         cmocka_unit_test(each_way),
+        cmocka_unit_test(products_in_blocks),
         cmocka_unit_test(products_of_the_whole_chip),
         cmocka_unit_test(sums_at_the_end),
         cmocka_unit_test(all_products_of_fp8),

@@ -67,6 +67,8 @@ static narrow_args args_of(const ks_spec *spec, const narrow_algorithm &c)
     for (int d = 0; d < s.batch_rank; d++) args.batch_dims[d] = s.batch_dims[d];
     args.batch_rank = s.batch_rank;
     args.k = s.k;
+    args.line = s.n;
+    args.first = true;
     args.slice = c.slice;
     args.batch = s.batch;
     args.tiles_m = over(s.m, tile);
@@ -162,11 +164,11 @@ static void plan_tile(const ks_spec *spec, const narrow_algorithm &c, ks_cuda_pl
              ks_dtype_name(s.a_dtype), tile, tile, slices);
 }
 
-static void plan_way(const ks_spec *spec, const narrow_algorithm &c, ks_cuda_plan *out)
+static void plan_way(const ks_chip *chip, const ks_spec *spec, const narrow_algorithm &c, ks_cuda_plan *out)
 {
     memset(out, 0, sizeof *out);
     if (c.wgmma)
-        narrow_wgmma_plan(spec, args_of(spec, c), c, out);
+        narrow_wgmma_plan(chip, spec, args_of(spec, c), c, out);
     else if (c.strip)
         narrow_strip_plan(spec, args_of(spec, c), c, out);
     else
@@ -175,10 +177,10 @@ static void plan_way(const ks_spec *spec, const narrow_algorithm &c, ks_cuda_pla
 }
 
 /* Jobs of a few bytes share a launch on mapped slots, which gains more than any kernel. */
-static bool shares(const ks_spec *spec, const narrow_algorithm &tile)
+static bool shares(const ks_chip *chip, const ks_spec *spec, const narrow_algorithm &tile)
 {
     ks_cuda_plan plan;
-    plan_way(spec, tile, &plan);
+    plan_way(chip, spec, tile, &plan);
     return plan.once && !ks_spec_fixed(spec);
 }
 
@@ -188,11 +190,11 @@ int narrow_candidates(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *ou
     const int count = list_ways(chip, spec, ways);
     for (int i = 1; i < count; i++) {
         const narrow_way way = ways[i];
-        if (way.algorithm.wgmma || way.algorithm.strip || !shares(spec, way.algorithm)) continue;
+        if (way.algorithm.wgmma || way.algorithm.strip || !shares(chip, spec, way.algorithm)) continue;
         memmove(ways + 1, ways, (size_t)i * sizeof *ways);
         ways[0] = way;
     }
-    for (int i = 0; i < count && i < most; i++) plan_way(spec, ways[i].algorithm, &out[i]);
+    for (int i = 0; i < count && i < most; i++) plan_way(chip, spec, ways[i].algorithm, &out[i]);
     return count < most ? count : most;
 }
 

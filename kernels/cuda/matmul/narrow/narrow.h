@@ -35,12 +35,14 @@ struct narrow_operand {
 struct narrow_args {
     narrow_operand a, b;
     int64_t k, slice, batch, tiles_m, tiles_n;
+    int64_t line; /* elements from one row of the output to the next */
     int64_t batch_dims[KS_MATMUL_BATCH_RANK];
     int64_t counts[2]; /* of scales */
     uint64_t bias, c;
     int32_t batch_rank, splits, activation, out;
     float alpha;
     bool biased;
+    bool first, same_b; /* of the blocks that a product is done in; its columns of B are those of the one before */
 };
 
 /* An operand that is packed (pack.cuh); no CTAs: it is not. */
@@ -56,6 +58,7 @@ struct narrow_pack_part {
 struct narrow_packing {
     narrow_pack_part part[2];
     int64_t k;
+    bool first; /* of the launches: it stamps the start */
 };
 
 enum { NARROW_WAYS_MOST = 8 };
@@ -76,7 +79,8 @@ enum { NARROW_WGMMA_ROWS = 5 };
 double narrow_wgmma_choose(const ks_chip *chip, const ks_spec *spec, const narrow_args &args, int row,
                            narrow_algorithm *out);
 /* Name, threads, shared memory, workspace. */
-void narrow_wgmma_plan(const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c, ks_cuda_plan *out);
+void narrow_wgmma_plan(const ks_chip *chip, const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c,
+                       ks_cuda_plan *out);
 cudaError_t narrow_wgmma_launch(const ks_chip *chip, const ks_spec *spec, const narrow_args &args,
                                 const narrow_algorithm &c, const ks_site &site, cudaStream_t stream);
 /* Shared memory beyond 48 KiB; for matmul's setup. */

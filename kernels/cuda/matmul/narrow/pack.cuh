@@ -60,7 +60,8 @@ static __global__ void __launch_bounds__(NARROW_PACK_THREADS)
 {
     __shared__ __align__(16) unsigned char tile[NARROW_PACK_TILE * NARROW_PACK_TILE];
     ks_job_sides job;
-    if (!ks_enter(site, &job)) return;
+    if (!ks_enter_again(site, &job)) return;
+    if (packing.first) ks_start(site);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     mm_launch_next();
 #endif

@@ -177,7 +177,7 @@ template <class S>
 __device__ __forceinline__ void narrow_store(const narrow_args &args, const ks_job_sides &job,
                                              const narrow_place &place, int64_t i, int64_t j, S sum)
 {
-    const int64_t at = (place.item * args.a.rows + i) * args.b.rows + j;
+    const int64_t at = (place.item * args.a.rows + i) * args.line + j;
     unsigned char *const c = job.out + args.c;
     if (args.out == KS_INT32) {
         ((int32_t *)(void *)c)[at] = (int32_t)sum;

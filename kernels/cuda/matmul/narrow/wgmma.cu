@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SPLITS_MOST = 16, PITCH = 128 /* bytes: packed rows start on so many */ };
+enum { SPLITS_MOST = 16, PITCH = 128 /* bytes: packed rows start on so many */, BLOCK = 256 /* rows */ };
 
 /* --- kernels --------------------------------------------------------------------------------------------------------- */
 
@@ -90,30 +90,98 @@ static int64_t value_bytes(const ks_matmul_shape &s)
     return kind_of(s) == BY_FP16 ? 2 : 1;
 }
 
-/* What has to be packed, behind `at` bytes of the workspace; returns where that ends. Copies read what lies along K and begins at 16 bytes
- * as it is. */
+/* Copies read what lies along K and begins at 16 bytes as it is. */
+static bool packs(const ks_matmul_shape &s, const narrow_operand &o)
+{
+    return o.layout != NARROW_ALONG || value_bytes(s) > 1;
+}
+
+static int64_t matrices_of(const ks_matmul_shape &s, const narrow_operand &o)
+{
+    return s.batch_rank && o.step[0] ? s.batch : 1;
+}
+
+static int64_t packed_pitch(const ks_matmul_shape &s)
+{
+    return mm_tiles(s.k * value_bytes(s), PITCH) * PITCH;
+}
+
+/* What has to be packed, behind `at` bytes of the workspace, B first, which stays there for all blocks of its columns; returns where that ends. */
 static size_t packing_of(const ks_matmul_shape &s, const narrow_args &args, size_t at, narrow_packing *out)
 {
-    const int64_t size = value_bytes(s);
     memset(out, 0, sizeof *out);
     out->k = s.k;
-    for (int i = 0; i < 2; i++) {
+    out->first = true;
+    for (int i = 1; i >= 0; i--) {
         const narrow_operand &o = i ? args.b : args.a;
         narrow_pack_part *part = &out->part[i];
-        if (o.layout == NARROW_ALONG && size == 1) continue;
-        const int64_t matrices = s.batch_rank && o.step[0] ? s.batch : 1;
+        if (!packs(s, o)) continue;
         part->operand = o;
         part->to = at;
-        part->pitch = mm_tiles(s.k * size, PITCH) * PITCH;
+        part->pitch = packed_pitch(s);
         part->step = s.batch_rank ? o.step[0] : 0;
         part->tiles_rows = mm_tiles(o.rows, NARROW_PACK_TILE);
         part->tiles_k = mm_tiles(s.k, NARROW_PACK_TILE);
-        part->ctas = (unsigned)(part->tiles_rows * part->tiles_k * matrices);
+        part->ctas = (unsigned)(part->tiles_rows * part->tiles_k * matrices_of(s, o));
         part->wide = o.along % 16 == 0 && o.rows % 16 == 0 && part->step % 16 == 0;
-        part->widens = size == 2;
-        at += ks_align((size_t)(o.rows * matrices * part->pitch));
+        part->widens = value_bytes(s) == 2;
+        at += ks_align((size_t)(o.rows * matrices_of(s, o) * part->pitch));
     }
     return at;
+}
+
+/* A product whose packed operands are more than the workspace is done in blocks of the output: rows of A, columns of B. */
+typedef struct narrow_blocks {
+    int64_t rows, columns; /* of a block; the last one may have fewer */
+    int64_t down, across;  /* how many */
+} narrow_blocks;
+
+static narrow_blocks blocks_of(const ks_chip *chip, const ks_matmul_shape &s, const narrow_args &args)
+{
+    const int64_t room = (int64_t)chip->workspace_bytes / packed_pitch(s) / BLOCK * BLOCK; /* rows, of both */
+    const bool a = packs(s, args.a), b = packs(s, args.b);
+    const int64_t needed = (a ? s.m * matrices_of(s, args.a) : 0) + (b ? s.n * matrices_of(s, args.b) : 0);
+    narrow_blocks blocks = {s.m, s.n, 1, 1};
+    if (needed <= room || s.batch > 1) return blocks;
+    if (b) {
+        const int64_t most = a ? room / 2 / BLOCK * BLOCK : room;
+        blocks.across = most > 0 ? mm_tiles(s.n, most) : 0;
+        if (blocks.across > 1) blocks.columns = mm_tiles(mm_tiles(s.n, blocks.across), BLOCK) * BLOCK;
+    }
+    if (a) {
+        const int64_t left = b ? room - mm_tiles(blocks.columns, BLOCK) * BLOCK : room;
+        blocks.down = left > 0 ? mm_tiles(s.m, left) : 0;
+        if (blocks.down > 1) blocks.rows = mm_tiles(mm_tiles(s.m, blocks.down), BLOCK) * BLOCK;
+    }
+    return blocks;
+}
+
+/* The block's own arguments: it begins at (row, column), and refuses scales for all of them if it is the first. */
+static narrow_args block_args(const ks_spec *spec, const narrow_args &args, const narrow_blocks &blocks, int64_t row,
+                              int64_t column)
+{
+    const int64_t bytes = (int64_t)ks_dtype_size(spec->out[0].dtype);
+    narrow_args block = args;
+    block.a.rows = args.a.rows - row < blocks.rows ? args.a.rows - row : blocks.rows;
+    block.b.rows = args.b.rows - column < blocks.columns ? args.b.rows - column : blocks.columns;
+    block.a.at += (uint64_t)(row * args.a.row);
+    block.b.at += (uint64_t)(column * args.b.row);
+    if (args.a.each) block.a.scales += (uint64_t)row * sizeof(float);
+    if (args.b.each) block.b.scales += (uint64_t)column * sizeof(float);
+    block.bias += (uint64_t)column * sizeof(float);
+    block.c += (uint64_t)((row * args.line + column) * bytes);
+    block.first = row == 0 && column == 0;
+    block.same_b = row > 0;
+    if (!block.first) block.counts[0] = block.counts[1] = 0;
+    return block;
+}
+
+static ks_matmul_shape block_shape(const ks_matmul_shape &s, const narrow_args &block)
+{
+    ks_matmul_shape of = s;
+    of.m = block.a.rows;
+    of.n = block.b.rows;
+    return of;
 }
 
 static size_t sums_bytes(const ks_matmul_shape &s, int64_t splits)
@@ -147,19 +215,25 @@ double narrow_wgmma_choose(const ks_chip *chip, const ks_spec *spec, const narro
     ks_matmul_shape_of(spec, &s);
     const mm_kernel *tile = &kinds[kind_of(s)][row].tile;
     if (!can(chip, s) || !kinds[kind_of(s)][row].entry || (size_t)tile->shared_bytes > chip->shared_optin) return 0;
-    const double tiles = (double)mm_tiles(s.m, tile->m) * (double)mm_tiles(s.n, tile->n) * (double)s.batch;
+    const narrow_blocks blocks = blocks_of(chip, s, args);
+    const double count = (double)blocks.down * (double)blocks.across;
+    if (count < 1) return 0;
+    const narrow_args block = block_args(spec, args, blocks, 0, 0);
+    const ks_matmul_shape part = block_shape(s, block);
+    const double tiles = (double)mm_tiles(part.m, tile->m) * (double)mm_tiles(part.n, tile->n) * (double)s.batch;
     const int64_t steps = mm_tiles(s.k, tile->depth), peers = tile->by_m * tile->by_n;
     const int64_t slots = mm_clusters(chip, (unsigned)peers);
     for (int64_t splits = 1; splits <= SPLITS_MOST && splits <= steps; splits *= 2) {
         const int64_t each = mm_tiles(steps, splits), slices = mm_tiles(steps, each);
         const double units = tiles * (double)slices;
-        const size_t sums = sums_bytes(s, slices), bytes = packing_of(s, args, sums, &packing);
-        if (units > UNITS_MOST || bytes > chip->workspace_bytes || (splits > 1 && units > 4.0 * (double)slots)) break;
+        const size_t sums = sums_bytes(s, slices), bytes = packing_of(part, block, sums, &packing);
+        if (units > UNITS_MOST || bytes > chip->workspace_bytes) break;
+        if (splits > 1 && (units > 4.0 * (double)slots || count > 1)) break;
         const double waves = (double)mm_tiles((int64_t)units, slots);
         const double us = waves * (tile->cost.fixed_us + (double)each * tile->cost.us_per_stage) +
                           beside_us(packing, bytes - sums, sums);
-        if (best > 0 && us >= best) continue;
-        best = us;
+        if (best > 0 && us * count >= best) continue;
+        best = us * count;
         memset(out, 0, sizeof *out);
         out->mark = KS_MATMUL_NARROW_MARK;
         out->splits = (int16_t)slices;
@@ -170,14 +244,16 @@ double narrow_wgmma_choose(const ks_chip *chip, const ks_spec *spec, const narro
     return best;
 }
 
-void narrow_wgmma_plan(const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c, ks_cuda_plan *out)
+void narrow_wgmma_plan(const ks_chip *chip, const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c,
+                       ks_cuda_plan *out)
 {
     ks_matmul_shape s;
     narrow_packing packing;
     ks_matmul_shape_of(spec, &s);
     const mm_kernel *tile = &row_at(s, c.wgmma)->tile;
     out->batch_max = 1; /* maps hold addresses */
-    out->workspace_bytes = packing_of(s, args, sums_bytes(s, c.splits), &packing);
+    const narrow_args block = block_args(spec, args, blocks_of(chip, s, args), 0, 0);
+    out->workspace_bytes = packing_of(block_shape(s, block), block, sums_bytes(s, c.splits), &packing);
     out->kernel_info.grid = c.grid;
     out->kernel_info.threads = tile->threads;
     out->kernel_info.cluster = tile->by_m * tile->by_n;
@@ -207,8 +283,8 @@ static bool make_map(const ks_chip *chip, const ks_matmul_shape &s, const ks_sit
                      CUtensorMap *map)
 {
     const narrow_operand &o = *m.operand;
-    const int64_t size = value_bytes(s), matrices = s.batch_rank && o.step[0] ? s.batch : 1;
-    const bool packed = m.part->ctas > 0;
+    const int64_t size = value_bytes(s), matrices = matrices_of(s, o);
+    const bool packed = m.part->pitch > 0;
     const int64_t row_bytes = packed ? m.part->pitch : o.rows > 1 ? o.row : mm_tiles(s.k, 16) * 16;
     const uintptr_t at = packed ? (uintptr_t)site.workspace + m.part->to : (uintptr_t)site.only.in + o.at;
     const cuuint64_t pitch = (cuuint64_t)row_bytes, step = (cuuint64_t)(packed ? o.rows * row_bytes : o.step[0]);
@@ -245,20 +321,17 @@ static mm_args walk_of(const ks_matmul_shape &s, const narrow_algorithm &c, cons
     return walk;
 }
 
-cudaError_t narrow_wgmma_launch(const ks_chip *chip, const ks_spec *spec, const narrow_args &args,
+/* A block's launches. */
+static cudaError_t launch_block(const ks_chip *chip, const ks_matmul_shape &s, const narrow_args &args,
                                 const narrow_algorithm &c, const ks_site &site, cudaStream_t stream)
 {
-    ks_matmul_shape s;
     narrow_packing packing;
     mm_maps maps = {};
-    ks_matmul_shape_of(spec, &s);
     const narrow_wgmma_row *row = row_at(s, c.wgmma);
     const mm_kernel *tile = &row->tile;
-    if (ks_noting) {
-        *ks_noting = {(const void *)row->entry, tile->threads, (size_t)tile->shared_bytes};
-        return cudaSuccess;
-    }
     packing_of(s, args, sums_bytes(s, c.splits), &packing);
+    packing.first = args.first;
+    if (args.same_b) packing.part[1].ctas = 0;
     const unsigned packers = packing.part[0].ctas + packing.part[1].ctas;
     cudaError_t code = cudaSuccess;
     if (packers) code = ks_launch(narrow_pack, dim3(packers), NARROW_PACK_THREADS, 0, false, stream, site, packing);
@@ -280,10 +353,33 @@ cudaError_t narrow_wgmma_launch(const ks_chip *chip, const ks_spec *spec, const 
         attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute->val.programmaticStreamSerializationAllowed = 1;
     }
-    config.gridDim = dim3((unsigned)c.grid);
+    const int64_t units = mm_tiles(s.m, tile->m) * mm_tiles(s.n, tile->n) * s.batch * c.splits * peers;
+    config.gridDim = dim3((unsigned)(units < c.grid ? units : c.grid));
     config.blockDim = dim3((unsigned)tile->threads);
     config.dynamicSmemBytes = (size_t)tile->shared_bytes;
     config.stream = stream;
     config.attrs = attributes;
     return cudaLaunchKernelEx(&config, row->entry, site, walk_of(s, c, tile, packers > 0), maps, args);
+}
+
+cudaError_t narrow_wgmma_launch(const ks_chip *chip, const ks_spec *spec, const narrow_args &args,
+                                const narrow_algorithm &c, const ks_site &site, cudaStream_t stream)
+{
+    ks_matmul_shape s;
+    ks_matmul_shape_of(spec, &s);
+    const narrow_wgmma_row *row = row_at(s, c.wgmma);
+    if (ks_noting) {
+        *ks_noting = {(const void *)row->entry, row->tile.threads, (size_t)row->tile.shared_bytes};
+        return cudaSuccess;
+    }
+    const narrow_blocks blocks = blocks_of(chip, s, args);
+    cudaError_t code = cudaSuccess;
+    for (int64_t across = 0; across < blocks.across; across++)
+        for (int64_t down = 0; down < blocks.down && code == cudaSuccess; down++) {
+            const int64_t i = down * blocks.rows, j = across * blocks.columns;
+            if (i >= s.m || j >= s.n) continue; /* the others' rows were rounded up */
+            const narrow_args block = block_args(spec, args, blocks, i, j);
+            code = launch_block(chip, block_shape(s, block), block, c, site, stream);
+        }
+    return code;
 }

@@ -119,7 +119,7 @@ struct narrow_wgmma_place {
 template <typename T>
 __device__ __forceinline__ void narrow_wgmma_store(const narrow_args &args, T *line, int64_t column, const T (&x)[4])
 {
-    if (args.b.rows % 4 == 0) {
+    if (args.line % 4 == 0 && column + 4 <= args.b.rows) {
         if constexpr (sizeof(T) == 4)
             *(uint4 *)(void *)(line + column) = *(const uint4 *)(const void *)x;
         else
@@ -155,7 +155,7 @@ __device__ __forceinline__ void narrow_wgmma_sums(const narrow_args &args, const
             S four[4];
             narrow_wgmma_pair(sum + block * 4, sum + block * 4 + 4, half, four);
             if (row < args.a.rows && column < args.b.rows)
-                narrow_wgmma_store(args, (S *)(void *)place.c + row * args.b.rows, column, four);
+                narrow_wgmma_store(args, (S *)(void *)place.c + row * args.line, column, four);
         }
 }
 
@@ -202,7 +202,7 @@ __device__ __forceinline__ void narrow_wgmma_outputs(const narrow_args &args, co
             else
                 out[e] = ks_round<T>(x);
         }
-        narrow_wgmma_store(args, (T *)(void *)place.c + row * args.b.rows, column, out);
+        narrow_wgmma_store(args, (T *)(void *)place.c + row * args.line, column, out);
     }
 }
 
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(TILE::THREADS, 1)
             narrow_wgmma_unit<TILE>(sum, pipeline, warpgroup,
                                     (int)((unit.k_end - unit.k_begin + TILE::DEPTH - 1) / TILE::DEPTH));
             if (index + step >= units) mm_consumers_end<TILE>();
-            const int64_t matrix = args.a.rows * args.b.rows;
+            const int64_t matrix = args.a.rows * args.line;
             narrow_wgmma_place place = {job.out + args.c, (int64_t)unit.row * TILE::M + row,
                                         (int64_t)unit.column * TILE::N + column};
             if (args.splits > 1) {
