@@ -343,9 +343,9 @@ static form combined(const int64_t *size, int at)
 static void each_way(void **state)
 {
     (void)state;
-    static const int64_t sizes[][4] = {{130, 258, 400, 0}, {65, 60, 272, 3},  {40, 141, 333, 2},
-                                       {256, 512, 64, 0},  {16, 208, 576, 0}, {5, 144, 1088, 0}};
-    enum { ALL = 6 * 16, STEP = 35 };
+    static const int64_t sizes[][4] = {{130, 258, 400, 0}, {65, 60, 272, 3},  {40, 141, 333, 2}, {256, 512, 64, 0},
+                                       {16, 208, 576, 0},  {5, 144, 1088, 0}, {43, 144, 576, 0}};
+    enum { ALL = 7 * 16, STEP = 37 };
     const int most = values_cases(ALL), cases = most < ALL ? most : ALL, first = values_below(ALL);
     int ran = 0;
     if (!harnesses[1]) skip();

@@ -2,15 +2,15 @@
  * warps take in turns. INPUT1's bytes go from memory straight into the registers that multiply them, as the operand of 16 rows of mma.sync:
  * any order of columns, and of values of K, will do there, as long as INPUT0's are taken in the same one.
  *
- * Shapes   up to 16 rows along K; K a multiple of a step. INPUT1 along K: strips of 64 columns, a lane has 16 values of K of two of each 16
+ * Shapes   up to 32 rows along K, or more by CTAs beside each other, which read the same of INPUT1 at the same time; K a multiple of a step. INPUT1 along K: strips of 64 columns, a lane has 16 values of K of two of each 16
  *          columns. Across it: strips of 128, a lane has 16 columns at 8 values of K, transposed in registers.
- * Order    of a sum: a warp's steps in order, then the warps in order, then the slices, which the last CTA of a strip to end adds. */
+ * Order    of a sum: a warp's steps in order, then the warps in order, then the slices, which the last of their CTAs to end adds. */
 #ifndef KS_MATMUL_NARROW_STRIP_CUH
 #define KS_MATMUL_NARROW_STRIP_CUH
 
 #include "cuda/matmul/narrow/tile.cuh"
 
-/* ROWS: 8 or 16 of INPUT0. */
+/* ROWS: 8, 16 or 32 of INPUT0. */
 template <class S_, int ROWS_, bool ALONG_>
 struct narrow_strip_tile {
     typedef S_ S;
@@ -28,23 +28,28 @@ struct narrow_strip_step {
     uint32_t a[TILE::NT][TILE::ALONG ? 4 : 2];
 };
 
+/* Where a CTA's rows and columns begin. */
+struct narrow_strip_corner {
+    const unsigned char *a, *b; /* the operands */
+    int64_t row, column;
+};
+
 template <class TILE>
-__device__ __forceinline__ void narrow_strip_read(const narrow_args &args, const unsigned char *a,
-                                                  const unsigned char *b, int64_t j0, int64_t k,
+__device__ __forceinline__ void narrow_strip_read(const narrow_args &args, const narrow_strip_corner &from, int64_t k,
                                                   narrow_strip_step<TILE> &to)
 {
     const int lane = threadIdx.x % KS_WARP, group = lane / 4, four = lane % 4;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const int64_t column = TILE::ALONG ? j0 + i * 8 + group : j0 + group * 16;
+        const int64_t column = from.column + (TILE::ALONG ? i * 8 + group : group * 16);
         const int64_t at = TILE::ALONG ? column * args.b.row + k + four * 16
                                        : column + (k + i / 4 * 16 + four * 4 + i % 4) * args.b.along;
-        to.b[i] = column < args.b.rows ? mm_load_once<uint4>(b + at) : make_uint4(0, 0, 0, 0);
+        to.b[i] = column < args.b.rows ? mm_load_once<uint4>(from.b + at) : make_uint4(0, 0, 0, 0);
     }
 #pragma unroll
     for (int n = 0; n < TILE::NT; n++) {
-        const int64_t row = n * 8 + group;
-        const unsigned char *const at = a + row * args.a.row + k;
+        const int64_t row = from.row + n * 8 + group;
+        const unsigned char *const at = from.a + row * args.a.row + k;
         const bool inside = row < args.a.rows;
         if constexpr (TILE::ALONG) {
             const uint4 x = inside ? mm_load_near<uint4>(at + four * 16) : make_uint4(0, 0, 0, 0);
@@ -79,19 +84,21 @@ __device__ __forceinline__ void narrow_strip_multiply(const narrow_args &args, c
             narrow_multiply(sum, x, y, args.b.e5m2, args.a.e5m2);
         }
     } else {
-        uint32_t x[TILE::MT][4];
+        /* Two blocks of 16 columns at a time, whose registers are then free. */
 #pragma unroll
-        for (int half = 0; half < 2; half++)
+        for (int word = 0; word < 4; word++) {
+            uint32_t x[2][4];
 #pragma unroll
-            for (int word = 0; word < 4; word++) {
-                uint4 four =
-                    make_uint4(narrow_word(step.b[half * 4], word), narrow_word(step.b[half * 4 + 1], word),
-                               narrow_word(step.b[half * 4 + 2], word), narrow_word(step.b[half * 4 + 3], word));
+            for (int half = 0; half < 2; half++) {
+                const uint4 *const b = step.b + half * 4;
+                uint4 four = make_uint4(narrow_word(b[0], word), narrow_word(b[1], word), narrow_word(b[2], word),
+                                        narrow_word(b[3], word));
                 narrow_transpose(four);
-                x[word * 2][half * 2] = four.x, x[word * 2][half * 2 + 1] = four.y;
-                x[word * 2 + 1][half * 2] = four.z, x[word * 2 + 1][half * 2 + 1] = four.w;
+                x[0][half * 2] = four.x, x[0][half * 2 + 1] = four.y;
+                x[1][half * 2] = four.z, x[1][half * 2 + 1] = four.w;
             }
-        narrow_multiply(sum, x, step.a, args.b.e5m2, args.a.e5m2);
+            narrow_multiply(*(S(*)[2][TILE::NT][4])(void *)sum[word * 2], x, step.a, args.b.e5m2, args.a.e5m2);
+        }
     }
 }
 
@@ -104,7 +111,7 @@ __device__ __forceinline__ int narrow_strip_place(int row, int column)
     return ((m * TILE::NT + row / 8) * 4 + second * 2 + row % 2) * TILE::PITCH + group * 4 + row % 8 / 2;
 }
 
-/* blockIdx.x: the strip's slices beside each other. */
+/* blockIdx.x: the slices of a strip's rows beside each other, then the strip's other rows. */
 template <class TILE>
 __global__ void __launch_bounds__(TILE::THREADS, 1) narrow_strip(ks_site site, const __grid_constant__ narrow_args args)
 {
@@ -114,15 +121,16 @@ __global__ void __launch_bounds__(TILE::THREADS, 1) narrow_strip(ks_site site, c
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const int warp = threadIdx.x / KS_WARP, lane = threadIdx.x % KS_WARP;
-    const int64_t strip = blockIdx.x / args.splits, split = blockIdx.x % args.splits, j0 = strip * TILE::COLUMNS;
+    const int64_t part = blockIdx.x / args.splits, split = blockIdx.x % args.splits, groups = args.tiles_m;
+    const narrow_strip_corner from = {job.in + args.a.at, job.in + args.b.at, part % groups * TILE::ROWS,
+                                      part / groups * TILE::COLUMNS};
     const int64_t begin = split * args.slice, end = min(args.k, begin + args.slice);
-    const unsigned char *const a = job.in + args.a.at, *const b = job.in + args.b.at;
     narrow_strip_step<TILE> steps[TILE::AHEAD];
     S sum[TILE::MT][TILE::NT][4] = {};
     const int64_t mine = begin + warp * TILE::STEP, stride = TILE::WARPS * TILE::STEP;
 #pragma unroll
     for (int i = 0; i < TILE::AHEAD; i++)
-        if (mine + i * stride < end) narrow_strip_read<TILE>(args, a, b, j0, mine + i * stride, steps[i]);
+        if (mine + i * stride < end) narrow_strip_read<TILE>(args, from, mine + i * stride, steps[i]);
     narrow_check(site, args, job, (int64_t)blockIdx.x * TILE::THREADS + threadIdx.x,
                  (int64_t)gridDim.x * TILE::THREADS);
 #pragma unroll 1
@@ -132,16 +140,16 @@ __global__ void __launch_bounds__(TILE::THREADS, 1) narrow_strip(ks_site site, c
             if (k + i * stride >= end) break;
             narrow_strip_multiply<TILE>(args, steps[i], sum);
             const int64_t next = k + (i + TILE::AHEAD) * stride;
-            if (next < end) narrow_strip_read<TILE>(args, a, b, j0, next, steps[i]);
+            if (next < end) narrow_strip_read<TILE>(args, from, next, steps[i]);
         }
     S *const held = (S *)(void *)ks_dynamic;
 #pragma unroll
     for (int i = 0; i < TILE::SUMS; i++)
         held[(warp * TILE::SUMS + i) * TILE::PITCH + lane] = sum[i / (TILE::NT * 4)][i / 4 % TILE::NT][i % 4];
     __syncthreads();
-    S *const sums = (S *)(void *)ks_workspace(site) + strip * args.splits * OUTPUTS;
+    S *const sums = (S *)(void *)ks_workspace(site) + part * args.splits * OUTPUTS;
     const auto store = [&](int output, S x) {
-        const int64_t row = output / TILE::COLUMNS, column = j0 + output % TILE::COLUMNS;
+        const int64_t row = from.row + output / TILE::COLUMNS, column = from.column + output % TILE::COLUMNS;
         if (row < args.a.rows && column < args.b.rows) narrow_store(args, job, narrow_place{0, 0, 0}, row, column, x);
     };
 #pragma unroll 2
@@ -156,7 +164,7 @@ __global__ void __launch_bounds__(TILE::THREADS, 1) narrow_strip(ks_site site, c
             store(output, x);
     }
     if (args.splits > 1) {
-        uint32_t *const counter = ks_counters(site) + strip;
+        uint32_t *const counter = ks_counters(site) + part;
         __syncthreads();
         if (threadIdx.x == 0) {
             last = mm_draw(counter) + 1 == (unsigned)args.splits;
