@@ -54,21 +54,20 @@ __device__ __forceinline__ void narrow_wgmma_multiply(S (&sum)[N / 2], uint64_t 
         mm_wgmma_fp8<E::A_E5M2, E::B_E5M2, FIRST, N>(sum, a, b);
 }
 
-/* One warpgroup's products of a stage: 32 bytes of K at a time. */
-template <typename TILE, typename S>
-__device__ __forceinline__ void narrow_wgmma_stage(S (&sum)[TILE::SUMS], const mm_wgmma_pipeline &pipeline,
-                                                   int warpgroup)
+/* One warpgroup's products of a stage, of the COLUMNS from `column` on: 32 bytes of K at a time. */
+template <typename TILE, int COLUMNS, typename S>
+__device__ __forceinline__ void narrow_wgmma_stage(S (&sum)[COLUMNS / 2], const mm_wgmma_pipeline &pipeline,
+                                                   int warpgroup, int column)
 {
     typedef typename TILE::element E;
-    mm_mbarrier_wait(pipeline.full + pipeline.stage * 8, pipeline.parity);
     const unsigned a = pipeline.at + pipeline.stage * TILE::STAGE + warpgroup * TILE::A_GROUP,
-                   b = pipeline.at + pipeline.stage * TILE::STAGE + TILE::A_BYTES;
+                   b = pipeline.at + pipeline.stage * TILE::STAGE + TILE::A_BYTES + column * 128;
     mm_wgmma_fence();
-    narrow_wgmma_multiply<E, true, TILE::N>(sum, mm_descriptor<64, true>(a), mm_descriptor<TILE::N, true>(b));
+    narrow_wgmma_multiply<E, true, COLUMNS>(sum, mm_descriptor<64, true>(a), mm_descriptor<COLUMNS, true>(b));
 #pragma unroll
     for (int k = 32; k < 128; k += 32)
-        narrow_wgmma_multiply<E, false, TILE::N>(sum, mm_descriptor<64, true>(a + k),
-                                                 mm_descriptor<TILE::N, true>(b + k));
+        narrow_wgmma_multiply<E, false, COLUMNS>(sum, mm_descriptor<64, true>(a + k),
+                                                 mm_descriptor<COLUMNS, true>(b + k));
     mm_wgmma_commit();
 }
 
@@ -80,21 +79,28 @@ __device__ __forceinline__ void narrow_wgmma_unit(S (&total)[TILE::SUMS], mm_wgm
 #pragma unroll
     for (int i = 0; i < TILE::SUMS; i++) total[i] = 0;
     if constexpr (narrow_kind<typename TILE::element>::PROMOTES) {
-        float sum[TILE::SUMS];
+        /* Up to 128 columns at a time: there are registers for no more. The other warpgroup multiplies meanwhile. */
+        constexpr int COLUMNS = TILE::N < 128 ? TILE::N : 128;
+        float sum[COLUMNS / 2];
         for (int step = 0; step < steps; step++) {
-            mm_wgmma_settle(sum);
-            narrow_wgmma_stage<TILE>(sum, pipeline, warpgroup);
-            mm_wgmma_wait<0>();
-            mm_wgmma_settle(sum);
-            mm_wgmma_release<TILE>(pipeline, pipeline.stage);
-            mm_wgmma_step<TILE>(pipeline);
+            mm_mbarrier_wait(pipeline.full + pipeline.stage * 8, pipeline.parity);
 #pragma unroll
-            for (int i = 0; i < TILE::SUMS; i++) total[i] += sum[i];
+            for (int column = 0; column < TILE::N; column += COLUMNS) {
+                mm_wgmma_settle(sum);
+                narrow_wgmma_stage<TILE, COLUMNS>(sum, pipeline, warpgroup, column);
+                mm_wgmma_wait<0>();
+                mm_wgmma_settle(sum);
+                if (column + COLUMNS == TILE::N) mm_wgmma_release<TILE>(pipeline, pipeline.stage);
+#pragma unroll
+                for (int i = 0; i < COLUMNS / 2; i++) total[column / 2 + i] += sum[i];
+            }
+            mm_wgmma_step<TILE>(pipeline);
         }
     } else {
         unsigned before = 0;
         for (int step = 0; step < steps; step++) {
-            narrow_wgmma_stage<TILE>(total, pipeline, warpgroup);
+            mm_mbarrier_wait(pipeline.full + pipeline.stage * 8, pipeline.parity);
+            narrow_wgmma_stage<TILE, TILE::N>(total, pipeline, warpgroup, 0);
             mm_wgmma_wait<1>();
             if (step > 0) mm_wgmma_release<TILE>(pipeline, before);
             before = pipeline.stage;
