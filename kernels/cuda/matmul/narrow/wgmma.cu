@@ -228,7 +228,7 @@ double narrow_wgmma_choose(const ks_chip *chip, const ks_spec *spec, const narro
         const int64_t each = mm_tiles(steps, splits), slices = mm_tiles(steps, each);
         const double units = tiles * (double)slices;
         const size_t sums = sums_bytes(s, slices), bytes = packing_of(part, block, sums, &packing);
-        if (units > UNITS_MOST || bytes > chip->workspace_bytes) break;
+        if (units > (double)UNITS_MOST || bytes > chip->workspace_bytes) break;
         if (splits > 1 && (units > 4.0 * (double)slots || count > 1)) break;
         const double waves = (double)mm_tiles((int64_t)units, slots);
         const double us = waves * (tile->cost.fixed_us + (double)each * tile->cost.us_per_stage) +
