@@ -67,10 +67,12 @@ static ks_lane *cuda_lane(const ks_lane *lane)
     return (ks_lane *)fake_lane_state(lane);
 }
 
-/* KS_EMULATED_SMS: of the chip; few, so that small tensors reach every kernel. KS_EMULATED_CAPABILITY: 80 has no clusters. */
+/* KS_EMULATED_SMS: of the chip; few, so that small tensors reach every kernel. KS_EMULATED_CAPABILITY: 80 has no clusters.
+ * KS_EMULATED_WORKSPACE: bytes that a plan may have. */
 static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error *error)
 {
-    const char *sms = getenv("KS_EMULATED_SMS"), *capability = getenv("KS_EMULATED_CAPABILITY");
+    const char *sms = getenv("KS_EMULATED_SMS"), *capability = getenv("KS_EMULATED_CAPABILITY"),
+               *workspace = getenv("KS_EMULATED_WORKSPACE");
     ks_status status = fake_base->open(limits, out, error);
     if (status) return status;
     ks_device *device = cuda_device(*out);
@@ -87,7 +89,7 @@ static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error 
                     .shared_reserved = 1 << 10,
                     .shared_optin = 227 << 10,
                     .l2_bytes = 50 << 20,
-                    .workspace_bytes = WORKSPACE,
+                    .workspace_bytes = workspace ? (size_t)atoll(workspace) : WORKSPACE,
                     .clusters = {},
                     .launches_early = false,
                     .encode_tiled = NULL};
