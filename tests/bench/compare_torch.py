@@ -752,7 +752,8 @@ class NarrowCase(Case):
         self.library, self.stream = library, stream
         self.along, self.fast = NARROWS[row.op.decode()]
         self.work, self.dtype = library.plan(row), KINDS[row.dtype.decode()]
-        (self.m, self.k), (_, self.n) = ([int(d) for d in text.decode().split("x")] for text in (row.first, row.second))
+        (self.m, self.k), second = ([int(d) for d in text.decode().split("x")] for text in (row.first, row.second))
+        self.n = second[0] if self.along else second[1]
         set_bytes = self.work.in_bytes + self.work.out_bytes
         self.sets = max(SETS_LEAST, min(SETS_MOST, SETS_BYTES // set_bytes + 1))
         self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
