@@ -13,6 +13,7 @@
 #              occupancy what /plan says of 60 kernels beside Nsight Compute (gpu/occupancy.py)
 #              dram      the bytes of 60 plans beside Nsight Compute's counters of the memory (gpu/dram.py)
 #              observed  page, trace and metrics of a daemon under load (gpu/observed.py, needs wrk); its files: gpu-logs/observed
+#              workers   --devices 0,1 on a host with two GPUs: rates, faults (gpu/workers.py, needs wrk)
 #              bench     bench_engine and bench_ops
 #              host      kernserve --self-test, and four times the load (bench/bench_overload.py, needs wrk)
 #              http      the daemon beside a bare server and a Python server (bench/bench_http.sh)
@@ -41,10 +42,10 @@ logs=$build/gpu-logs
 table=() passed=0 failed=0 skipped=0
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(build test cases spills sanitize daemon nvtx occupancy dram observed bench host http compare matmul ncu)
+[ ${#parts[@]} -gt 0 ] || parts=(build test cases spills sanitize daemon nvtx occupancy dram observed workers bench host http compare matmul ncu)
 for part in "${parts[@]}"; do
     case $part in
-    build | test | cases | spills | sanitize | daemon | nvtx | occupancy | dram | observed | bench | host | http | compare | matmul | ncu) ;;
+    build | test | cases | spills | sanitize | daemon | nvtx | occupancy | dram | observed | workers | bench | host | http | compare | matmul | ncu) ;;
     *) echo "unknown part: $part (see the head of $0)" >&2 && exit 64 ;;
     esac
 done
@@ -304,6 +305,16 @@ part_observed() {
     cat "$logs/observed.log"
 }
 
+part_workers() {
+    local program
+    program=$(find_program kernserve) || {
+        note skipped workers 0 "kernserve is not built"
+        return 0
+    }
+    step workers python3 -B "$root/tests/gpu/workers.py" "$program"
+    cat "$logs/workers.log"
+}
+
 part_host() {
     local program
     program=$(find_program kernserve) || {
@@ -354,6 +365,7 @@ part_matmul() {
         rm -f "$cache"
         step "matmul tuned" python3 -B "$root/tests/http/tune_gpu.py" "$daemon" "$cache"
         cat "$logs/matmul-tuned.log"
+        step "models joined" python3 -B "$root/tests/http/join_gpu.py" "$daemon"
     }
     program=$(find_program compare_cublaslt) || {
         note skipped matmul 0 "compare_cublaslt is not built"

@@ -114,6 +114,7 @@ typedef struct ks_step {
     /* The backend's, set by prepare: */
     size_t workspace_bytes;
     bool unstamped;
+    bool all_rows; /* of a family's plan: a launch does as many rows as the family has, whatever its jobs have */
     char kernel[KS_KERNEL_NAME]; /* as in ks_kernel_info */
     unsigned char algorithm[KS_ALGORITHM_BYTES];
     /* The engine's: runs that were timed step by step, and their time in all. */
@@ -127,6 +128,14 @@ struct ks_program {
     ks_step step[];
 };
 
+/* The step's spec with so many rows of the batch. */
+void ks_step_cut(const ks_step *step, int rows, ks_spec *out);
+/* Whether the op's rules make of one row what ks_step_cut does. */
+bool ks_step_is_cut_well(const ks_step *step);
+/* Whether its rows join as those of its operation alone do (ks_op.joins). */
+bool ks_step_joins(const ks_step *step);
+/* Whether each row of what it makes follows from the same row of what is batched. */
+bool ks_step_keeps_rows(const ks_step *step);
 /* The step of a node; NULL: it has none. */
 const ks_step *ks_program_step(const ks_program *program, int node);
 /* Of a resolved spec whose op is a chain. Steps that make no bytes are left out; views take no step; an output is made where it goes.

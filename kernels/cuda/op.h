@@ -65,6 +65,8 @@ typedef struct ks_cuda_op {
     ks_cuda_candidates_fn *candidates;
     ks_cuda_adopt_fn *adopt;
     uint64_t (*revision)(void); /* changes with the kernels */
+    /* Whether a row has the same bits by that algorithm wherever it starts in memory; NULL: where it starts on 16 bytes. */
+    bool (*starts_anywhere)(const ks_spec *spec, const void *algorithm);
 } ks_cuda_op;
 
 extern const ks_cuda_op *const ks_cuda_ops[]; /* in the order of ks_ops; NULL-terminated */

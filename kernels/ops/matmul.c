@@ -21,6 +21,7 @@ enum {
     NARROW = FP8 | KS_DTYPE_BIT(KS_INT8),
     DTYPES = FLOATS | NARROW
 };
+enum { EXACT, TF32, FAST }; /* precisions */
 static const char *const out_datatypes[] = {"auto", "INT32", "FP32", "FP16", "BF16", NULL};
 static const ks_dtype out_dtypes[] = {KS_BOOL /* the inputs' */, KS_INT32, KS_FP32, KS_FP16, KS_BF16};
 
@@ -93,9 +94,14 @@ static ks_status check_params(const ks_spec *spec, ks_error *error)
     if (!isfinite(spec->params[KS_MATMUL_ALPHA].d))
         return ks_fail(error, KS_PARAMETER, "matmul: parameter 'alpha' is %g, must be finite",
                        spec->params[KS_MATMUL_ALPHA].d);
-    if (spec->params[KS_MATMUL_PRECISION].i && spec->in[0].dtype != KS_FP32)
+    const int64_t precision = spec->params[KS_MATMUL_PRECISION].i;
+    const ks_dtype a = spec->in[0].dtype;
+    if (precision == TF32 && a != KS_FP32)
         return ks_fail(error, KS_PARAMETER, "matmul: parameter 'precision' is tf32, INPUT0 has datatype %s, needs FP32",
-                       ks_dtype_name(spec->in[0].dtype));
+                       ks_dtype_name(a));
+    if (precision == FAST && (FP8 & KS_DTYPE_BIT(a)) == 0)
+        return ks_fail(error, KS_PARAMETER, "matmul: parameter 'precision' is fast, INPUT0 has datatype %s, needs FP8",
+                       ks_dtype_name(a));
     return KS_OK;
 }
 
@@ -287,8 +293,9 @@ void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out)
     s.alpha = s.k == 0 ? 1.0 : spec->params[KS_MATMUL_ALPHA].d; /* a sum of nothing is +0, whatever alpha's sign */
     s.biased = ks_has_input(spec, 2);
     s.activation = (ks_matmul_activation)spec->params[KS_MATMUL_ACTIVATION].i;
-    s.tf32 = spec->params[KS_MATMUL_PRECISION].i != 0;
+    s.tf32 = spec->params[KS_MATMUL_PRECISION].i == TF32;
     s.narrow = is_narrow(spec);
+    s.fast = spec->params[KS_MATMUL_PRECISION].i == FAST;
     s.a_dtype = a->dtype;
     s.b_dtype = b->dtype;
     s.a_matrix = a->dims[a->rank - 2] * pitch_of(a);
@@ -358,7 +365,7 @@ double ks_matmul_activate(ks_matmul_activation activation, double x)
 }
 
 static const char *const activations[] = {"none", "relu", "gelu", "silu", NULL}; /* as ks_matmul_activation */
-static const char *const precisions[] = {"exact", "tf32", NULL};
+static const char *const precisions[] = {"exact", "tf32", "fast", NULL};
 static const ks_preset presets[] = {{.suffix = "tb", .param = KS_MATMUL_TRANSPOSE_B, .value = {.i = 1}}};
 
 /* Rows of 8 bits may have scales of their own. */

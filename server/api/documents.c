@@ -284,21 +284,33 @@ static ks_status write_plan(const ks_api_view *view, ks_infers *infers, const ks
     return KS_OK;
 }
 
+/* Of several workers, what does not name one of them. */
+static bool is_of_all(const ks_api_view *view, const ks_route *route)
+{
+    int device;
+    ks_query_device(route->query, &device);
+    return view->workers && view->workers->count > 1 && device < 0;
+}
+
 static ks_status write_plans(const ks_api_view *view, const ks_document_request *request, const char *query,
                              ks_text *out, const char **content_type, ks_error *error)
 {
     const bool csv = request->accept && strstr(request->accept, "text/csv");
     if (csv) *content_type = "text/csv; charset=utf-8";
-    return ks_plans_write(view, query, csv, out, error);
+    return ks_plans_write(view, query, csv, is_of_all(view, request->route), out, error);
+}
+
+void ks_document_part(const ks_api_view *view, const ks_part_ask *ask, ks_text *out)
+{
+    if (ask->kind == KS_ASK_PLANS) ks_plans_part(view, ask, out);
+    if (ask->kind == KS_ASK_TRACE) ks_trace_part(view, ask, out);
 }
 
 static ks_status write_status(ks_api_view *view, const ks_route *route, ks_text *out, const char **content_type,
                               ks_error *error)
 {
-    int device;
     if (!view->config->status || !view->board) return ks_fail(error, KS_PATH, "Not Found: the option is --no-status");
-    ks_query_device(route->query, &device);
-    const bool of_all = view->workers && view->workers->count > 1 && device < 0;
+    const bool of_all = is_of_all(view, route);
     if (route->id == KS_ROUTE_STATUS) {
         if (of_all)
             ks_workers_json(view->workers, out);
@@ -351,11 +363,7 @@ static ks_status check_device(const ks_api_view *view, const ks_document_request
     *query = route->query;
     if (!workers || !ks_route_is_of_device(route->id)) return KS_OK;
     *query = ks_query_device(route->query, &device);
-    const bool of_one = route->id == KS_ROUTE_PLANS || route->id == KS_ROUTE_TIMELINE;
-    if (device < 0 && (workers->count == 1 || !of_one)) return KS_OK; /* status and statistics are of all */
-    if (device < 0)
-        return ks_fail(error, KS_PARAMETER, "this is about one of %d workers: ask for its device first, as ?device=%d",
-                       workers->count, workers->row[0].device);
+    if (device < 0) return KS_OK; /* it is of all */
     const int row = ks_workers_find(workers, device);
     if (row < 0) return ks_fail(error, KS_PARAMETER, "device=%d: no worker has it", device);
     if (row == view->worker) return KS_OK;
@@ -408,7 +416,7 @@ ks_status ks_document_make(ks_api_view *view, const ks_document_request *request
     case KS_ROUTE_STATUS_PAGE:
         return write_status(view, request->route, out, content_type, error);
     case KS_ROUTE_TIMELINE:
-        return ks_trace_write(view->timeline, view->shards, view->device_info, query, out, error);
+        return ks_trace_write(view, query, is_of_all(view, request->route), out, error);
     case KS_ROUTE_TRACE:
         return ks_fail(error, KS_UNAVAILABLE, "the server does not support tracing");
     default:

@@ -6,6 +6,7 @@
 #include "request/infer.h"
 #include "api/routes.h"
 #include "base/text.h"
+#include "observe/workers/ask.h"
 
 typedef struct ks_document_request {
     const ks_route *route;
@@ -20,6 +21,8 @@ ks_status ks_document_make(ks_api_view *view, const ks_document_request *request
                            const char **content_type, ks_error *error);
 /* The metrics of this worker alone, Prometheus 0.0.4. nvml: for the figures of its GPU; NULL: none are asked for. */
 void ks_document_own_metrics(ks_api_view *view, ks_nvml *nvml, ks_text *out);
+/* What another worker's ks_document_make has asked for. */
+void ks_document_part(const ks_api_view *view, const ks_part_ask *ask, ks_text *out);
 /* The statistics of this worker's models, as another one's ks_document_make reads them. */
 void ks_document_own_stats(const ks_api_view *view, ks_text *out);
 #endif

@@ -1,7 +1,9 @@
 #include "api/models/steps.h"
 #include "api/plans.h"
 
+#include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,30 +215,179 @@ static void put_csv_row(const ks_api_view *view, const ks_plan_row *row, ks_text
     ks_plan_csv(out, row, view->device_info, &ceilings);
 }
 
-ks_status ks_plans_write(const ks_api_view *view, const char *query, bool csv, ks_text *out, ks_error *error)
+/* A column more behind the line that was written last, for a worker's device. */
+static void add_column(ks_text *out, const char *text)
 {
-    plans_query asked;
+    static const char end[] = "\r\n";
+    if (!out->broken) out->length -= sizeof end - 1;
+    ks_text_printf(out, ",%s%s", text, end);
+}
+
+/* An object, or a line. */
+static void put_row(const ks_api_view *view, const ks_plan_row *row, bool csv, ks_text *out)
+{
+    char number[12];
+    const int device = ks_view_device(view);
+    snprintf(number, sizeof number, "%d", device);
+    if (csv) {
+        put_csv_row(view, row, out);
+        if (device >= 0) add_column(out, number);
+        return;
+    }
+    ks_plans_open_row(view, row, out);
+    if (device >= 0) ks_text_printf(out, ",\"device\":%s", number);
+    ks_text_puts(out, "}");
+}
+
+static void put_head(const ks_api_view *view, bool csv, int count, ks_text *out)
+{
+    if (!csv) {
+        ks_text_printf(out, "{\"plans_total\":%d,\"plans\":[", count);
+        return;
+    }
+    ks_text_puts(out, ks_plan_csv_head);
+    if (ks_view_device(view) >= 0) add_column(out, "device");
+}
+
+static ks_status write_own(const ks_api_view *view, const plans_query *asked, bool csv, ks_text *out, ks_error *error)
+{
     ks_plan_list list;
-    ks_status status = read_query(query, &asked, error);
-    if (status == KS_OK) status = ks_plans_collect(view, &list, error);
+    const ks_status status = ks_plans_collect(view, &list, error);
     if (status != KS_OK) return status;
-    ks_plans_sort(view, &list, asked.order);
-    if (csv)
-        ks_text_puts(out, ks_plan_csv_head);
-    else
-        ks_text_printf(out, "{\"plans_total\":%d,\"plans\":[", list.count);
-    for (int i = 0; i < list.count && i < asked.top; i++) {
-        if (csv) {
-            put_csv_row(view, &list.row[i], out);
-            continue;
-        }
-        if (i > 0) ks_text_puts(out, ",");
-        ks_plans_open_row(view, &list.row[i], out);
-        ks_text_puts(out, "}");
+    ks_plans_sort(view, &list, asked->order);
+    put_head(view, csv, list.count, out);
+    for (int i = 0; i < list.count && i < asked->top; i++) {
+        if (i > 0 && !csv) ks_text_puts(out, ",");
+        put_row(view, &list.row[i], csv, out);
     }
     if (!csv) ks_text_puts(out, "]}");
     ks_plans_free(&list);
     return KS_OK;
+}
+
+/* --- of several workers ------------------------------------------------------------------------------------------- */
+
+/* A part: how many plans the worker has, and those that were asked for, in their order: what each is sorted by, and its text. */
+typedef struct part_row {
+    double key;
+    size_t bytes;
+} part_row;
+
+void ks_plans_part(const ks_api_view *view, const ks_part_ask *ask, ks_text *out)
+{
+    enum { ROW_ROOM = 64 << 10 };
+    static_assert(KS_CATALOG_PLACES <= UINT16_MAX, "an ask has room for how many");
+    ks_error ignored;
+    ks_plan_list list;
+    if (ks_plans_collect(view, &list, &ignored) != KS_OK) {
+        out->broken = true;
+        return;
+    }
+    ks_plans_sort(view, &list, (ks_plans_order)ask->order);
+    ks_text_add(out, (const char *)&list.count, sizeof list.count);
+    for (int i = 0; i < list.count && i < ask->number && out->length < KS_WORKER_PART_MAX - ROW_ROOM; i++) {
+        part_row row = {.key = key_of(view, &list.row[i], (ks_plans_order)ask->order)};
+        const size_t at = out->length;
+        ks_text_add(out, (const char *)&row, sizeof row);
+        put_row(view, &list.row[i], ask->csv, out);
+        if (out->broken) break;
+        row.bytes = out->length - at - sizeof row;
+        memcpy(out->bytes + at, &row, sizeof row);
+    }
+    ks_plans_free(&list);
+}
+
+typedef struct part_cursor {
+    const char *at, *end;
+    part_row row; /* the next one */
+    bool has_row;
+} part_cursor;
+
+static void read_row(part_cursor *cursor)
+{
+    cursor->has_row = (size_t)(cursor->end - cursor->at) >= sizeof cursor->row;
+    if (!cursor->has_row) return;
+    memcpy(&cursor->row, cursor->at, sizeof cursor->row);
+    cursor->at += sizeof cursor->row;
+    cursor->has_row = cursor->row.bytes <= (size_t)(cursor->end - cursor->at);
+}
+
+/* Returns how many plans its worker has. */
+static int open_cursor(part_cursor *cursor, const ks_text *part)
+{
+    int count = 0;
+    *cursor = (part_cursor){.at = part->bytes, .end = part->bytes + part->length};
+    if (part->length < sizeof count) return 0;
+    memcpy(&count, cursor->at, sizeof count);
+    cursor->at += sizeof count;
+    read_row(cursor);
+    return count;
+}
+
+/* Of all parts the row that comes first; NULL: none is left. */
+static part_cursor *first_of(part_cursor *cursors, int count)
+{
+    part_cursor *first = NULL;
+    for (int i = 0; i < count; i++)
+        if (cursors[i].has_row && (!first || cursors[i].row.key > first->row.key)) first = &cursors[i];
+    return first;
+}
+
+static void merge_parts(const ks_api_view *view, const ks_text *parts, const ks_part_ask *ask, ks_text *out)
+{
+    part_cursor cursors[KS_WORKERS_MAX], *first;
+    const int count = view->workers->count;
+    int plans = 0;
+    for (int i = 0; i < count; i++) plans += open_cursor(&cursors[i], &parts[i]);
+    put_head(view, ask->csv, plans, out);
+    for (int i = 0; i < ask->number && (first = first_of(cursors, count)); i++) {
+        if (i > 0 && !ask->csv) ks_text_puts(out, ",");
+        ks_text_add(out, first->at, first->row.bytes);
+        first->at += first->row.bytes;
+        read_row(first);
+    }
+}
+
+/* In CSV a worker that has not answered has a line with its device alone. */
+static void put_missing_lines(const ks_api_view *view, unsigned answered, ks_text *out)
+{
+    for (int i = 0; i < view->workers->count; i++) {
+        if (answered >> i & 1) continue;
+        for (const char *at = ks_plan_csv_head; *at; at++)
+            if (*at == ',') ks_text_puts(out, ",");
+        ks_text_printf(out, ",%d\r\n", view->workers->row[i].device);
+    }
+}
+
+static ks_status write_all(const ks_api_view *view, const plans_query *asked, bool csv, ks_text *out, ks_error *error)
+{
+    ks_text parts[KS_WORKERS_MAX];
+    const ks_part_ask ask = {
+        .kind = KS_ASK_PLANS, .csv = csv, .order = (uint8_t)asked->order, .number = (uint16_t)asked->top};
+    const unsigned answered =
+        ks_workers_ask(view->workers, view->worker, &ask, KS_ASK_WAIT_NS, parts) | 1u << view->worker;
+    ks_plans_part(view, &ask, &parts[view->worker]);
+    const bool good = !parts[view->worker].broken;
+    if (good) {
+        merge_parts(view, parts, &ask, out);
+        if (csv)
+            put_missing_lines(view, answered, out);
+        else
+            ks_text_puts(out, "]");
+        if (!csv) ks_view_missing(view, answered, out);
+        if (!csv) ks_text_puts(out, "}");
+    }
+    for (int i = 0; i < view->workers->count; i++) ks_text_fini(&parts[i]);
+    return good ? KS_OK : ks_fail(error, KS_MEMORY, "no memory for the plans of all shards");
+}
+
+ks_status ks_plans_write(const ks_api_view *view, const char *query, bool csv, bool of_all, ks_text *out,
+                         ks_error *error)
+{
+    plans_query asked;
+    const ks_status status = read_query(query, &asked, error);
+    if (status != KS_OK) return status;
+    return of_all ? write_all(view, &asked, csv, out, error) : write_own(view, &asked, csv, out, error);
 }
 
 void ks_plans_write_one(const ks_api_view *view, const char *model, const ks_plan *plan, const ks_plan_way *way,

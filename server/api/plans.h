@@ -4,6 +4,7 @@
 #include "api/plan_text.h"
 #include "api/view.h"
 #include "base/text.h"
+#include "observe/workers/ask.h"
 #include "request/infer.h"
 
 typedef enum ks_plans_order {
@@ -27,8 +28,12 @@ void ks_plans_free(ks_plan_list *list);
 void ks_plans_open_row(const ks_api_view *view, const ks_plan_row *row, ks_text *out);
 ks_plan_figures ks_plans_figures(const ks_api_view *view, const ks_plan_row *row);
 
-/* The document /v2/plans. query: raw, top=N and sort=time|share|launches. KS_PARAMETER, KS_MEMORY. */
-ks_status ks_plans_write(const ks_api_view *view, const char *query, bool csv, ks_text *out, ks_error *error);
+/* The document /v2/plans. query: raw, top=N and sort=time|share|launches. of_all: of all workers, whose other ones are asked; waits
+ * KS_ASK_WAIT_NS at most. KS_PARAMETER, KS_MEMORY. */
+ks_status ks_plans_write(const ks_api_view *view, const char *query, bool csv, bool of_all, ks_text *out,
+                         ks_error *error);
+/* What another worker's ks_plans_write has asked for. */
+void ks_plans_part(const ks_api_view *view, const ks_part_ask *ask, ks_text *out);
 /* The document of one plan. */
 void ks_plans_write_one(const ks_api_view *view, const char *model, const ks_plan *plan, const ks_plan_way *way,
                         ks_text *out);

@@ -7,6 +7,23 @@
  */
 static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
 
+int ks_view_device(const ks_api_view *view)
+{
+    return view->workers && view->workers->count > 1 ? view->workers->row[view->worker].device : -1;
+}
+
+void ks_view_missing(const ks_api_view *view, unsigned answered, ks_text *out)
+{
+    const char *separator = "";
+    ks_text_puts(out, ",\"missing\":[");
+    for (int i = 0; i < view->workers->count; i++) {
+        if (answered >> i & 1) continue;
+        ks_text_printf(out, "%s%d", separator, view->workers->row[i].device);
+        separator = ",";
+    }
+    ks_text_puts(out, "]");
+}
+
 void ks_view_engine(ks_api_view *view, int shard, const ks_engine *engine)
 {
     pthread_mutex_lock(&engines_lock);

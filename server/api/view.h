@@ -63,6 +63,11 @@ typedef struct ks_api_view {
     const ks_engine *engines[KS_SHARDS_MAX]; /* one per shard, by ks_view_engine */
 } ks_api_view;
 
+/* The device of this worker, where it is one of several; -1: what a document is about needs no name. */
+int ks_view_device(const ks_api_view *view);
+/* ,"missing":[1,2]: the devices of workers that have not answered. answered: their rows, as bits. */
+void ks_view_missing(const ks_api_view *view, unsigned answered, ks_text *out);
+
 /* A shard's engine, for documents: known from now on, or (NULL) about to end. Waits for a document that reads it. */
 void ks_view_engine(ks_api_view *view, int shard, const ks_engine *engine);
 /* The counters of the engines that are known; returns how many. Any thread. */

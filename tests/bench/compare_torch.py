@@ -737,6 +737,82 @@ class AttentionCase(Case):
         return count
 
 
+# 8 bits: whether INPUT1 lies along K, and whether sums may be FP8's own.
+NARROWS = {"int8_mm": (False, False), "int8_mm_tb": (True, False), "fp8_mm": (False, False), "fp8_mm_tb": (True, False),
+           "fp8_fast": (False, True), "fp8_fast_tb": (True, True)}
+NARROW_CHECKED = 64  # rows that are compared with float64
+
+
+class NarrowCase(Case):
+    """A product of 8 bits beside _int_mm and _scaled_mm, which has INPUT1 along K whatever ours has, and use_fast_accum where ours is fast.
+    Beside sizes that they refuse stands PyTorch's product of BF16."""
+    compiled = None
+
+    def __init__(self, library, row, generator, stream):
+        self.library, self.stream = library, stream
+        self.along, self.fast = NARROWS[row.op.decode()]
+        self.work, self.dtype = library.plan(row), KINDS[row.dtype.decode()]
+        (self.m, self.k), second = ([int(d) for d in text.decode().split("x")] for text in (row.first, row.second))
+        self.n = second[0] if self.along else second[1]
+        set_bytes = self.work.in_bytes + self.work.out_bytes
+        self.sets = max(SETS_LEAST, min(SETS_MOST, SETS_BYTES // set_bytes + 1))
+        self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.places, self.out_places = library.places(self.work)
+        self.inputs = [self.fill(source, generator) for source in self.sources]
+        self.wide = None
+        try:
+            self.theirs(0)
+        except RuntimeError:  # sizes that it refuses
+            self.wide = [[x.to(torch.bfloat16) for x in case[:2]] for case in self.inputs]
+
+    def fill(self, source, generator):
+        tensors = []
+        for i, (rows, columns) in enumerate(((self.m, self.k), (self.n, self.k) if self.along else (self.k, self.n))):
+            x = source[self.places[i]:self.places[i] + rows * columns].view(self.dtype).view(rows, columns)
+            if self.dtype == torch.int8:
+                x.copy_(torch.randint(-128, 128, x.shape, device="cuda", generator=generator))
+            else:
+                x.copy_(torch.randn(x.shape, device="cuda", generator=generator))
+            tensors.append(x)
+        if self.along:
+            tensors[1] = tensors[1].T
+        scales = [source[self.places[i]:self.places[i] + 4].view(torch.float32) for i in (3, 4) if i in self.places]
+        for scale, value in zip(scales, (0.5, 0.0625)):
+            scale.fill_(value)
+        across = tensors[1] if self.along or self.dtype == torch.int8 else tensors[1].T.contiguous().T
+        return tensors + [across, *(s.reshape(()) for s in scales)]
+
+    def ours(self, i):
+        self.library.launch(self.work, self.sources[i % self.sets], self.results[i % self.sets], self.stream)
+
+    def theirs(self, i):
+        a, _, b, *scales = self.inputs[i % self.sets]
+        if self.wide:
+            return self.wide[i % self.sets][0] @ self.wide[i % self.sets][1]
+        if self.dtype == torch.int8:
+            return torch._int_mm(a, b)
+        return torch._scaled_mm(a, b, scale_a=scales[0], scale_b=scales[1], out_dtype=torch.bfloat16, use_fast_accum=self.fast)
+
+    def wrong(self):
+        """Of some rows, values further from float64 than the op test allows; INT8's are exact. Leaves the errors' norms over the result's."""
+        a, b = self.inputs[0][:2]
+        self.ours(0)
+        self.stream.synchronize()
+        kind, at = torch.int32 if self.dtype == torch.int8 else torch.bfloat16, self.out_places[0]
+        got = self.results[0][at:at + self.m * self.n * kind.itemsize].view(kind).view(self.m, self.n)
+        rows = torch.randperm(self.m, device="cuda")[:NARROW_CHECKED]
+        factor = 1 if self.dtype == torch.int8 else 0.5 * 0.0625
+        x, y = a[rows].double(), b.double()
+        want, size = x @ y * factor, x.abs() @ y.abs() * factor
+        allowed = torch.zeros_like(want)
+        if self.dtype != torch.int8:
+            allowed = ((self.k / 8 + 8) * 2.0 ** -24 * 1.2 + (2.0 ** -8 if self.fast else 0)) * size + 1.01 * 2.0 ** -8 * want.abs()
+        them = want if self.wide else self.theirs(0)[rows].double()
+        self.errors = [float((z - want).norm() / want.norm()) for z in (got[rows].double(), them)]
+        return int((~((got[rows].double() - want).abs() <= allowed)).sum())
+
+
 def geometric(ratios):
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
@@ -788,12 +864,13 @@ def main():
     for row in drawn_rows(arguments.seed, arguments.drawn) if arguments.drawn else library.rows():
         label, op = row.label.decode(), row.op.decode()
         is_map = " axis " not in label and op in MAP
-        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS, **QUANTIZERS, **SEARCHES, **ATTENTIONS, **MOVES})
+        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS, **QUANTIZERS, **SEARCHES, **ATTENTIONS, **MOVES, **NARROWS})
         if not known or not all(" " + text in " " + label for text in arguments.texts):
             continue
         case = (SearchCase(library, row, generator, stream) if op in SEARCHES else
                 AttentionCase(library, row, generator, stream) if op in ATTENTIONS else
                 MovedCase(library, row, generator, stream, not arguments.no_compile) if op in MOVES else
+                NarrowCase(library, row, generator, stream) if op in NARROWS else
                 MapCase(library, row, generator, stream, not arguments.no_compile) if is_map else
                 Case(library, row, generator, stream, arguments.compiled and op in NORMS))
         torch.cuda.synchronize()
@@ -802,6 +879,8 @@ def main():
         names = [b.name.split("_")[0].lower() for b in case.backends] if op in ATTENTIONS else ["eager", "compiled"]
         note = "  (%s %.2f, %s %.2f us)" % (names[0], theirs, names[1], *compiled) if compiled else ""
         theirs = min(theirs, *compiled) if compiled else theirs
+        if op in NARROWS:
+            note = "  (errors %.1e, theirs %.1e; %.0f T/s%s)" % (*case.errors, case.work.flops / ours / 1e6, "; it refuses, its BF16" if case.wide else "")
         gbs = case.work.bytes / ours / 1e3
         rows.append({"label": label, "op": op, "bytes": case.work.bytes, "us": ours, "share": gbs / library.copy_gbs,
                      "torch_us": theirs, "ratio": theirs / ours, "wrong": bad})

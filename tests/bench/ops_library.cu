@@ -1,6 +1,7 @@
 #include "ops_library.h"
 #include "cuda/op.h"
 #include "ops/gather.h"
+#include "ops/matmul.h"
 #include "ops/norm.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
@@ -94,6 +95,25 @@ static void fill_moved_row(int at, ops_row *out)
              out->second, out->parameters);
 }
 
+/* false: the table has no row i, which is counted down by the rows it has. */
+static bool fill_narrow_row(int *i, ops_row *out)
+{
+    for (int at = 0; at < COUNT(ops_narrow_table); at++)
+        for (const char *op = ops_narrow_table[at].ops; *op; op += strspn(op, " ")) {
+            const int length = (int)strcspn(op, " ");
+            if ((*i)-- == 0) {
+                snprintf(out->op, sizeof out->op, "%.*s", length, op);
+                snprintf(out->dtype, sizeof out->dtype, "%s", ops_narrow_table[at].dtype);
+                snprintf(out->first, sizeof out->first, "%s", ops_narrow_table[at].first);
+                snprintf(out->second, sizeof out->second, "%s", ops_narrow_table[at].second);
+                snprintf(out->label, sizeof out->label, "%s %s %s by %s", out->op, out->dtype, out->first, out->second);
+                return true;
+            }
+            op += length;
+        }
+    return false;
+}
+
 static_assert(sizeof(ops_work) <= 65536, "compare_torch.py keeps room for so much (Work)");
 
 /* Those of ops_table in each datatype, then the other tables'. */
@@ -125,9 +145,12 @@ bool ops_row_at(int i, ops_row *out)
         return true;
     }
     i -= COUNT(ops_attention_table);
-    if (i >= COUNT(ops_moved_table)) return false;
-    fill_moved_row(i, out);
-    return true;
+    if (i < COUNT(ops_moved_table)) {
+        fill_moved_row(i, out);
+        return true;
+    }
+    i -= COUNT(ops_moved_table);
+    return fill_narrow_row(&i, out);
 }
 
 static void read_shape(const char *text, ks_tensor *out)
@@ -214,6 +237,15 @@ static const variant variants[] = {
     {"quantize_row", "quantize", {"scale_per", "row"}, 0},
     {"quantize_column", "quantize", {"scale_per", "column"}, 0},
     {"matmul_tb", "matmul", {"transpose_b", "1"}, 0},
+    {"int8_mm", "matmul", {NULL}, 0},
+    {"int8_mm_tb", "matmul", {"transpose_b", "1"}, 0},
+    {"fp8_mm", "matmul", {"out_datatype", "BF16"}, 3u << KS_MATMUL_SCALE_A},
+    {"fp8_mm_tb", "matmul", {"out_datatype", "BF16", "transpose_b", "1"}, 3u << KS_MATMUL_SCALE_A},
+    {"fp8_fast", "matmul", {"out_datatype", "BF16", "precision", "fast"}, 3u << KS_MATMUL_SCALE_A},
+    {"fp8_fast_tb",
+     "matmul",
+     {"out_datatype", "BF16", "precision", "fast", "transpose_b", "1"},
+     3u << KS_MATMUL_SCALE_A},
     {"embedding", "gather", {NULL}, 0},
     {"index_select", "gather", {NULL}, 0},
     {"take_along", "gather", {"kind", "elements"}, 0},
@@ -296,8 +328,11 @@ static const char *make_spec(const ops_row *row, ks_spec *spec)
     const bool tf32 = strcmp(row->dtype, "TF32") == 0;
     const char *dtype = tf32 ? "FP32" : row->dtype;
     if (tf32 && !set_param(spec, "precision", "tf32")) return refuse(row->op, "has no precision");
+    const bool scaled = v && strcmp(v->op, "matmul") == 0 && v->given;
+    if (scaled) spec->given |= (uint16_t)v->given, shapes[KS_MATMUL_SCALE_A] = shapes[KS_MATMUL_SCALE_B] = "1";
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         if (!ks_dtype_find(dtype, strlen(dtype), &spec->in[i].dtype)) return refuse(row->dtype, "no such datatype");
+        if (scaled && i >= KS_MATMUL_SCALE_A) spec->in[i].dtype = KS_FP32;
         read_shape(shapes[i], &spec->in[i]);
         if (ks_tensor_measure(&spec->in[i], "INPUT", &error)) return refuse(row->label, error.text);
     }

@@ -196,6 +196,30 @@ static const struct {
     {"matmul", "127x1023", "1023x4095", 0},
 };
 
+/* Products of 8 bits: int8 of INT8 to INT32, fp8 to BF16 by a scale for each operand, fast by FP8's own instruction; tb: INPUT1 along K, as
+ * cuBLASLt wants it. */
+static const struct {
+    const char *ops, *dtype, *first, *second;
+} ops_narrow_table[] = {
+    {"int8_mm int8_mm_tb", "INT8", "16x4096", "4096x4096"},
+    {"int8_mm int8_mm_tb", "INT8", "64x4096", "4096x4096"},
+    {"int8_mm", "INT8", "128x14336", "14336x4096"},
+    {"int8_mm_tb", "INT8", "128x14336", "4096x14336"}, /* INPUT1 as [N,K] */
+    {"int8_mm int8_mm_tb", "INT8", "1024x1024", "1024x1024"},
+    {"int8_mm int8_mm_tb", "INT8", "4096x4096", "4096x4096"},
+    {"int8_mm_tb", "INT8", "8192x8192", "8192x8192"},
+    {"int8_mm_tb", "INT8", "4096x7168", "2048x7168"},
+    {"int8_mm", "INT8", "1000x1003", "1003x999"},
+    {"fp8_mm fp8_mm_tb", "FP8E4M3", "1x4096", "4096x4096"},
+    {"fp8_mm fp8_mm_tb", "FP8E4M3", "16x4096", "4096x4096"},
+    {"fp8_mm_tb fp8_fast_tb", "FP8E4M3", "64x4096", "4096x4096"},
+    {"fp8_mm_tb fp8_fast_tb", "FP8E4M3", "128x14336", "4096x14336"},
+    {"fp8_mm_tb fp8_fast_tb", "FP8E4M3", "1024x1024", "1024x1024"},
+    {"fp8_mm fp8_mm_tb fp8_fast fp8_fast_tb", "FP8E4M3", "4096x4096", "4096x4096"},
+    {"fp8_fast_tb", "FP8E4M3", "8192x8192", "8192x8192"},
+    {"fp8_mm_tb fp8_fast_tb", "FP8E4M3", "4096x7168", "2048x7168"},
+};
+
 /* search: k by the name, queries and matrix. */
 static const struct {
     const char *op, *dtype, *queries, *matrix;

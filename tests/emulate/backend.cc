@@ -67,10 +67,12 @@ static ks_lane *cuda_lane(const ks_lane *lane)
     return (ks_lane *)fake_lane_state(lane);
 }
 
-/* KS_EMULATED_SMS: of the chip; few, so that small tensors reach every kernel. KS_EMULATED_CAPABILITY: 80 has no clusters. */
+/* KS_EMULATED_SMS: of the chip; few, so that small tensors reach every kernel. KS_EMULATED_CAPABILITY: 80 has no clusters.
+ * KS_EMULATED_WORKSPACE: bytes that a plan may have. */
 static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error *error)
 {
-    const char *sms = getenv("KS_EMULATED_SMS"), *capability = getenv("KS_EMULATED_CAPABILITY");
+    const char *sms = getenv("KS_EMULATED_SMS"), *capability = getenv("KS_EMULATED_CAPABILITY"),
+               *workspace = getenv("KS_EMULATED_WORKSPACE");
     ks_status status = fake_base->open(limits, out, error);
     if (status) return status;
     ks_device *device = cuda_device(*out);
@@ -87,7 +89,7 @@ static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error 
                     .shared_reserved = 1 << 10,
                     .shared_optin = 227 << 10,
                     .l2_bytes = 50 << 20,
-                    .workspace_bytes = WORKSPACE,
+                    .workspace_bytes = workspace ? (size_t)atoll(workspace) : WORKSPACE,
                     .clusters = {},
                     .launches_early = false,
                     .encode_tiled = NULL};
@@ -272,49 +274,87 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
     return read_words(lane, &site, jobs, plan->mapped ? shown : &word, batch, error);
 }
 
-/* The spec of so many rows, whose fixed inputs are found from the arena as ks_cuda_record_on has it. */
+/* The spec of so many rows, whose fixed inputs are found from the arena as ks_cuda_record_on has it; of a chain as graph.cu has it. */
 static ks_spec joined_spec(const ks_plan *plan, int rows, const unsigned char *in)
 {
     ks_spec spec;
+    if (plan->program) {
+        ks_cuda_chain_spec_of(plan, rows, &spec);
+        return spec;
+    }
     ks_plan_spec_of(plan, rows, &spec);
     for (int i = ks_next_input(&spec, 0); i >= 0; i = ks_next_input(&spec, i))
         spec.in[i].offset = (size_t)((uintptr_t)spec.in[i].fixed - (uintptr_t)in);
     return spec;
 }
 
-/* Gather, product, scatter. The arena's surplus rows hold noise. */
-static ks_status launch_joined(ks_lane *lane, const ks_batch *batch, ks_error *error)
+/* What the status word says of the one job of a launch, whose chain's memory is still there. */
+static ks_status read_joined(const ks_lane *lane, const ks_site *arena, uint64_t word, ks_batch *batch, int job,
+                             ks_error *error)
+{
+    const ks_plan *plan = batch->plan;
+    ks_spec room;
+    ks_bad_value &bad = batch->bad[job] = ks_bad_of_word(word);
+    const ks_step *step = ks_program_step(plan->program, bad.node);
+    if (!step) return ks_fail(error, KS_DEVICE, "%s: a status word that is none", plan->kernel_info.kernel);
+    const ks_tensor &in = ks_cuda_chain_step_spec(plan, step, batch->rows[job], &room)->in[bad.input];
+    const unsigned char *at = ks_cuda_chain_input(lane, &plan->spec, arena, step, bad.input);
+    const int64_t place = bad.place % ks_tensor_count(&in);
+    bad.value = ks_dtype_size(in.dtype) == 4 ? (int64_t)((const int32_t *)(const void *)at)[place]
+                                             : ((const int64_t *)(const void *)at)[place];
+    batch->refused = true;
+    return KS_OK;
+}
+
+/* Gather, product or steps, scatter, of so many jobs from that one on. The arena's surplus rows hold noise. */
+static ks_status launch_jobs_joined(ks_lane *lane, ks_batch *batch, int from, int count, bool *refused, ks_error *error)
 {
     const ks_plan *plan = batch->plan;
     const ks_chip *chip = &lane->device->chip;
-    const int rows = 1 << ks_batch_bucket(batch), computed = rows < 2 ? 2 : rows;
-    guarded in(ks_plan_job_in(plan, computed) + KS_PAD, front_now), out(ks_plan_job_out(plan, computed), front_now);
+    int sum = 0;
+    for (int i = 0; i < count; i++) sum += batch->rows[from + i];
+    const int rows = 1 << ks_bucket(sum), least = rows < 2 ? 2 : rows,
+              computed = plan->program ? ks_cuda_chain_rows(plan, sum) : least;
+    guarded in((plan->program ? plan->in_bytes : ks_plan_job_in(plan, computed)) + KS_PAD, front_now),
+        out(plan->program ? plan->out_bytes : ks_plan_job_out(plan, computed), front_now),
+        model(plan->program ? ks_cuda_chain_arena_bytes(plan->program) : 0, front_now);
     guarded workspace(plan->workspace_bytes, front_now), counters(plan->counters * sizeof(uint32_t), front_now);
     guarded control(sizeof(ks_job_table), front_now);
     ks_job_table *job_table = (ks_job_table *)(void *)control.data;
-    ks_completion completion = {}, arena_completion = {};
+    ks_completion completion = {}, line[KS_COMPLETION_LINE] = {};
     uint32_t ticket = 0;
     memset(counters.data, 0, counters.bytes);
+    lane->model = model.data;
     job_table->sequence = ++lane->sequence;
-    job_table->count = (uint32_t)batch->count;
-    ks_cuda_join_rows(job_table, batch);
-    for (int i = 0; i < batch->count; i++) job_table->job[i] = {batch->slots[i]->in, batch->slots[i]->out};
+    job_table->count = (uint32_t)count;
+    ks_cuda_join_rows(job_table, batch, from, count);
+    for (int i = 0; i < count; i++) job_table->job[i] = {batch->slots[from + i]->in, batch->slots[from + i]->out};
     ks_site slots = {}, arena = {};
     slots.job_table = job_table;
     slots.completion = &completion;
     slots.ticket = &ticket;
     arena.only = {in.data, out.data};
-    arena.completion = &arena_completion;
+    arena.completion = line;
     arena.workspace = workspace.data;
     arena.counters = (uint32_t *)(void *)counters.data;
     arena.behind = true;
+    const bool refuses = ks_decides(&plan->spec);
+    if (refuses) memset(in.data, 0x7F, in.bytes); /* noise that is no index of anything */
     const ks_spec spec = joined_spec(plan, computed, in.data);
-    const ks_join_side from = ks_cuda_join_in(&spec, in.data, rows);
-    if (ks_cuda_join_copy(&slots, &from, false, NULL)) return ks_fail(error, KS_DEVICE, "the gathering launch failed");
-    const ks_status status = ks_cuda_op_of(spec.op)->launch(chip, &spec, plan->algorithm, arena, 1, NULL, error);
+    for (int i = ks_next_input(&spec, -1); i >= 0; i = ks_next_input(&spec, i)) {
+        if (spec.in[i].fixed) continue;
+        ks_join_side side = ks_cuda_join_in(&spec, i, in.data, rows);
+        side.filled = refuses ? computed : 0;
+        if (ks_cuda_join_copy(&slots, &side, false, NULL))
+            return ks_fail(error, KS_DEVICE, "the gathering launch failed");
+    }
+    const ks_status status = plan->program
+                                 ? ks_cuda_chain_record(lane, plan, &spec, &arena, error)
+                                 : ks_cuda_op_of(spec.op)->launch(chip, &spec, plan->algorithm, arena, 1, NULL, error);
     if (status) return status;
     for (int i = 0; i < spec.outputs; i++) {
-        const ks_join_side to = ks_cuda_join_out(&spec, i, out.data, rows);
+        ks_join_side to = ks_cuda_join_out(&spec, i, out.data, rows);
+        if (refuses && to.last) to.refusals = line;
         if (ks_cuda_join_copy(&slots, &to, false, NULL))
             return ks_fail(error, KS_DEVICE, "the scattering launch failed");
     }
@@ -322,7 +362,25 @@ static ks_status launch_joined(ks_lane *lane, const ks_batch *batch, ks_error *e
         return ks_fail(error, KS_DEVICE, "%s: no stamps or no flag", plan->kernel_info.kernel);
     if (!emulate_all(counters.data, 0, counters.bytes))
         return ks_fail(error, KS_DEVICE, "%s: counters are left", plan->kernel_info.kernel);
-    return KS_OK;
+    const uint64_t word = line[0].word > line[1].word ? line[0].word : line[1].word;
+    if ((word != 0) != (completion.refused != 0))
+        return ks_fail(error, KS_DEVICE, "%s: a refusal is not shown", plan->kernel_info.kernel);
+    *refused = word != 0;
+    return word && count == 1 ? read_joined(lane, &arena, word, batch, from, error) : KS_OK;
+}
+
+/* Where a value is refused, each job runs by itself, as refused.cu has it. */
+static ks_status launch_joined(ks_lane *lane, ks_batch *batch, ks_error *error)
+{
+    bool refused = false, ignored;
+    for (int i = 0; i < batch->count; i++) batch->bad[i].input = 0;
+    lane->batch = batch;
+    ks_status status = launch_jobs_joined(lane, batch, 0, batch->count, &refused, error);
+    for (int i = 0; !status && refused && batch->count > 1 && i < batch->count; i++)
+        status = launch_jobs_joined(lane, batch, i, 1, &ignored, error);
+    lane->batch = NULL;
+    if (!status && batch->plan->program) ks_cuda_chain_times(lane, batch);
+    return status;
 }
 
 static ks_status launch(ks_lane *outer, ks_batch *batch, ks_error *error)

@@ -284,8 +284,23 @@ static inline void mm_wgmma(float (&d)[N / 2], uint64_t da, uint64_t db)
 {
     emulate_wgmma(emulate_type_of<T>, d, N, {da, A_K}, NULL, {db, B_K});
 }
+template <int N>
+static inline void mm_wgmma_int8(int32_t (&d)[N / 2], uint64_t da, uint64_t db)
+{
+    emulate_wgmma_8_bits({EMULATE_INT8, EMULATE_INT8}, d, N, da, db, false);
+}
+template <bool A_E5M2, bool B_E5M2, bool FIRST, int N>
+static inline void mm_wgmma_fp8(float (&d)[N / 2], uint64_t da, uint64_t db)
+{
+    emulate_wgmma_8_bits({A_E5M2 ? EMULATE_E5M2 : EMULATE_E4M3, B_E5M2 ? EMULATE_E5M2 : EMULATE_E4M3}, d, N, da, db,
+                         FIRST);
+}
 template <int COUNT>
 static inline void mm_wgmma_settle(float (&)[COUNT])
+{
+}
+template <int COUNT>
+static inline void mm_wgmma_settle(int32_t (&)[COUNT])
 {
 }
 template <typename T, int N>

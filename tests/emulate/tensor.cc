@@ -5,6 +5,8 @@
 #include "cuda_fp16.h"
 #include "cudaTypedefs.h"
 
+#include "ops/numbers/fp8.h"
+
 static const unsigned char *lane_of(const unsigned char *warp, int lane)
 {
     return warp + lane * EMULATE_EACH;
@@ -12,7 +14,7 @@ static const unsigned char *lane_of(const unsigned char *warp, int lane)
 
 static int size_of(emulate_type type)
 {
-    return type == EMULATE_TF32 ? 4 : 2;
+    return type == EMULATE_TF32 ? 4 : type >= EMULATE_INT8 ? 1 : 2;
 }
 
 /* Element `index` from there on. */
@@ -23,6 +25,9 @@ static float element(emulate_type type, const unsigned char *at, int index)
         memcpy(&word, at + index * 4, sizeof word);
         return __uint_as_float(word & 0xFFFFE000u); /* the low bits are not looked at */
     }
+    if (type == EMULATE_INT8) return (float)(int8_t)at[index];
+    if (type == EMULATE_E4M3) return ks_fp8_to_float(ks_fp8_e4m3, at[index]);
+    if (type == EMULATE_E5M2) return ks_fp8_to_float(ks_fp8_e5m2, at[index]);
     uint16_t bits;
     memcpy(&bits, at + index * 2, sizeof bits);
     return type == EMULATE_FP16 ? __half2float({bits}) : __bfloat162float({bits});
@@ -198,6 +203,31 @@ void emulate_wgmma(emulate_type type, float *d, int n, emulate_operand a, const 
     });
 }
 
+void emulate_wgmma_8_bits(emulate_types types, void *d, int n, uint64_t a, uint64_t b, bool first)
+{
+    enum { DEPTH = 32 };
+    const int lane = (int)threadIdx.x % 32, row = (int)threadIdx.x / 32 % 4 * 16 + lane / 4, column = lane % 4 * 2;
+    emulate_product([=] {
+        const place a_at({a, true}, 1), b_at({b, true}, 1);
+        const unsigned char *window = emulate_at(1024) - 1024;
+        float x[2][DEPTH], y[DEPTH];
+        for (int i = 0; i < 2; i++) a_at.read(types.a, window, (uint32_t)(row + i * 8), x[i]);
+        for (int j = 0; j < n / 4; j++) {
+            b_at.read(types.b, window, (uint32_t)(j / 2 * 8 + column + j % 2), y);
+            for (int i = 0; i < 2; i++) {
+                const int at = j / 2 * 4 + i * 2 + j % 2;
+                if (types.a == EMULATE_INT8) {
+                    int32_t *sum = (int32_t *)d + at;
+                    *sum = (first ? 0 : *sum) + (int32_t)add_products(0, x[i], y, DEPTH);
+                } else {
+                    float *sum = (float *)d + at;
+                    *sum = add_products(first ? 0 : *sum, x[i], y, DEPTH);
+                }
+            }
+        }
+    });
+}
+
 /* --- bulk copies ----------------------------------------------------------------------------------------------------- */
 
 /* FP32 to the nearest TF32, ties to even. */
@@ -265,7 +295,8 @@ static CUresult encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t ra
 {
     static const uint32_t most[] = {1 << 20, 32, 64, 128}; /* bytes of a row that is swizzled */
     const bool narrow = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 || type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    *map = {(const unsigned char *)base, {1, 1, 1, 1}, {}, {1, 1, 1, 1}, narrow ? 2 : 4, type, swizzle};
+    const int size = type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? 1 : narrow ? 2 : 4;
+    *map = {(const unsigned char *)base, {1, 1, 1, 1}, {}, {1, 1, 1, 1}, size, type, swizzle};
     if (rank < 3 || rank > 4 || (uintptr_t)base % 16) return CUDA_ERROR_INVALID_VALUE;
     for (cuuint32_t i = 0; i < rank; i++) {
         map->dims[i] = dims[i];

@@ -5,7 +5,7 @@
 
 #include "cuda.h"
 
-enum emulate_type { EMULATE_FP16, EMULATE_BF16, EMULATE_TF32 };
+enum emulate_type { EMULATE_FP16, EMULATE_BF16, EMULATE_TF32, EMULATE_INT8, EMULATE_E4M3, EMULATE_E5M2 };
 
 /* A warp's: */
 void emulate_load_blocks(uint32_t *to, uint32_t row, bool transposed);                     /* ldmatrix of four */
@@ -20,6 +20,11 @@ struct emulate_operand {
     bool along;
 };
 void emulate_wgmma(emulate_type type, float *d, int n, emulate_operand a, const uint32_t *fed, emulate_operand b);
+struct emulate_types {
+    emulate_type a, b;
+};
+/* Likewise of 8 bits, both along K; the types may differ. INT8's sums are INT32. first: what was in d does not count. */
+void emulate_wgmma_8_bits(emulate_types types, void *d, int n, uint64_t a, uint64_t b, bool first);
 
 /* Of a map, from x, y, z, w on, to a place of each peer in the mask; 0: of this CTA. */
 struct emulate_corner {

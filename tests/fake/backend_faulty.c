@@ -16,7 +16,8 @@ static struct {
     ks_fault_call call;
     int n;
     ks_fault_kind kind;
-    const char *hold; /* NULL: none */
+    const char *hold, *trap_at; /* NULL: none */
+    void (*trap)(void);
     _Atomic int calls[KS_FAULT_CALLS];
     _Atomic bool lost;
 } faulty;
@@ -72,11 +73,25 @@ static ks_status faulty_capture(ks_lane *lane, ks_plan *plan, int bucket, ks_err
     return fails(KS_FAULT_CAPTURE, &status, error) ? status : fake_base->capture(lane, plan, bucket, error);
 }
 
+/* Of several workers one alone can take the file away. */
+static bool is_trapped(void)
+{
+    return faulty.trap_at && access(faulty.trap_at, F_OK) == 0 && unlink(faulty.trap_at) == 0;
+}
+
 static ks_status faulty_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 {
     lane_fault *fault = fake_lane_state(lane);
     fault->batch = batch;
     fault->kind = next(KS_FAULT_LAUNCH);
+    if (is_trapped()) {
+        if (faulty.trap) {
+            faulty.trap(); /* what follows fails by itself */
+        } else {
+            atomic_store(&faulty.lost, true);
+            fault->kind = KS_FAULT_STICKY;
+        }
+    }
     if (fault->kind == KS_FAULT_OOM) return ks_fail(error, KS_MEMORY, "injected: out of memory");
     if (fault->kind == KS_FAULT_STICKY) return ks_fail(error, KS_DEVICE, "injected: the device is lost");
     if (fault->kind == KS_FAULT_HANG) return KS_OK; /* the base's lane never hears of it */
@@ -153,4 +168,10 @@ int ks_faulty_calls(ks_fault_call call)
 void ks_faulty_hold(const char *path)
 {
     faulty.hold = path;
+}
+
+void ks_faulty_trap(const char *path, void (*trap)(void))
+{
+    faulty.trap_at = path;
+    faulty.trap = trap;
 }

@@ -30,4 +30,7 @@ void ks_faulty_arm(ks_fault_call call, int n, ks_fault_kind kind);
 int ks_faulty_calls(ks_fault_call call); /* since the last arm or wrap */
 /* While there is a file of that name no work ends; that is no stall. The name stays the caller's. Behind the wrap. */
 void ks_faulty_hold(const char *path);
+/* The first launch, of whatever process, that finds a file of that name takes it away and loses its device: by trap(), which sends a kernel that
+ * traps; NULL: as KS_FAULT_STICKY does. Behind the wrap. */
+void ks_faulty_trap(const char *path, void (*trap)(void));
 #endif

@@ -1,12 +1,20 @@
 /* In place of server/daemon/backends.c in kernserve_faulty, the daemon that tests break: its backends are wrapped, and
  * KS_FAULT=CALL:N:KIND says which call fails how, counted from the start of the process. What the known-answer test of
- * each shard calls counts as well. KS_HOLD=PATH: while there is a file of that name no work ends. */
+ * each shard calls counts as well. KS_HOLD=PATH: while there is a file of that name no work ends. KS_TRAP=PATH: a launch that finds a file
+ * of that name takes it away, and a kernel traps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fake/backend_faulty.h"
 #include "daemon/backends.h"
+
+#ifdef KS_HAVE_TRAP
+void ks_fake_trap(void); /* trap.cu */
+static void (*const traps)(void) = ks_fake_trap;
+#else
+static void (*const traps)(void) = NULL;
+#endif
 
 static int place(const char *word, const char *const *words, int count)
 {
@@ -27,6 +35,7 @@ static const ks_backend *wrap(const ks_backend *inner)
     if (!inner) return NULL;
     const ks_backend *backend = ks_faulty_backend(inner);
     ks_faulty_hold(getenv("KS_HOLD"));
+    ks_faulty_trap(getenv("KS_TRAP"), inner == ks_backend_cuda ? traps : NULL);
     const char *fault = getenv("KS_FAULT");
     if (!fault) return backend;
     char call[16], kind[16];

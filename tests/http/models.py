@@ -155,11 +155,13 @@ def check_forms(client, x, wanted):
     client.put_tensor("x_there", x)
     named = {"inputs": [{"name": "x", "parameters": {"tensor": "x_there"}}],
              "outputs": [{"name": "p", "parameters": {"tensor": "p_there"}}]}
+    def alike(body):  # what stays goes alone, which on a GPU has other bits than rows that may be joined
+        return body == wanted.data if BACKEND == "cpu" else near(of_bytes("FP32", wanted.shape, body), wanted)
     kept = client.ask(request("POST", "/v2/models/mlp/infer", (), json.dumps(named).encode()))
     check(kept.status == 200, kept)
-    check(client.get("/v2/tensors/p_there").body == wanted.data, "an output that stays")
+    check(alike(client.get("/v2/tensors/p_there").body), "an output that stays")
     by_place = client.ask(request("POST", "/v2/models/mlp/infer?INPUT0=@x_there"))
-    check(by_place.status == 200 and by_place.body == wanted.data, "an input by its place", by_place)
+    check(by_place.status == 200 and alike(by_place.body), "an input by its place", by_place)
     client.delete("/v2/tensors/x_there")
     client.delete("/v2/tensors/p_there")
 

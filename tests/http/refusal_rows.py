@@ -713,6 +713,7 @@ BINARY_ROWS = [
     Row("plain raw: unknown datatype", post(SOFTMAX + "?shape=1,4&datatype=FP99", bytes(16)), 400, "datatype", STAYS),
     Row("plain raw: axis beyond the rank", post(SOFTMAX + "?shape=1,4&datatype=FP32&axis=5", bytes(16)), 400, "axis", STAYS),
     Row("plain raw: tf32 for FP16", post(MATMUL + "?shape=2,2&shape=2,2&datatype=FP16&precision=tf32", bytes(16)), 400, "parameter", STAYS),
+    Row("plain raw: fast for FP16", post(MATMUL + "?shape=2,2&shape=2,2&datatype=FP16&precision=fast", bytes(16)), 400, "parameter", STAYS),
     Row("plain raw: four shapes for matmul", post(MATMUL + "?shape=2,2&shape=2,2&shape=2&shape=2&datatype=FP32", bytes(48)), 400, None, STAYS),
     Row("plain raw: one shape for two inputs", post(MATMUL + "?shape=2,2&datatype=FP32", bytes(16)), 400, None, STAYS),
 ]

@@ -15,6 +15,7 @@ enum { ARENA_BYTES = 96 << 20 };
 extern const ks_op ks_op_matmul;
 
 enum { AUTO, INT32, FP32, FP16, BF16, OUTS };
+enum { FAST = 2 }; /* of precision */
 
 /* --- specs ------------------------------------------------------------------------------------------------------------ */
 
@@ -23,7 +24,7 @@ typedef struct form {
     ks_dtype a, b;
     int64_t m, n, k, a_batch, b_batch;
     int out, a_scales, b_scales; /* scales: 0 none, 1 one, 2 one for each row or column */
-    bool transpose_a, transpose_b, biased;
+    bool transpose_a, transpose_b, biased, fast;
     ks_matmul_activation activation;
     double alpha;
 } form;
@@ -63,6 +64,7 @@ static ks_spec spec_of(const form *f)
     spec.params[KS_MATMUL_TRANSPOSE_B].i = f->transpose_b;
     spec.params[KS_MATMUL_ALPHA].d = f->alpha;
     spec.params[KS_MATMUL_ACTIVATION].i = f->activation;
+    spec.params[KS_MATMUL_PRECISION].i = f->fast ? FAST : 0;
     spec.params[KS_MATMUL_OUT_DATATYPE].i = f->out;
     return spec;
 }
@@ -70,10 +72,10 @@ static ks_spec spec_of(const form *f)
 static void describe(const form *f, const char *who)
 {
     print_error("%s: %s %lldx%lldx%lld %s by %s %s, batches %lld %lld, out %d, scales %d %d, bias %d, activation %d, "
-                "alpha %g\n",
+                "alpha %g%s\n",
                 who, ks_dtype_name(f->a), (long long)f->m, (long long)f->n, (long long)f->k, f->transpose_a ? "T" : "N",
                 ks_dtype_name(f->b), f->transpose_b ? "T" : "N", (long long)f->a_batch, (long long)f->b_batch, f->out,
-                f->a_scales, f->b_scales, f->biased, f->activation, f->alpha);
+                f->a_scales, f->b_scales, f->biased, f->activation, f->alpha, f->fast ? ", fast" : "");
 }
 
 /* --- what is right ---------------------------------------------------------------------------------------------------- */
@@ -93,6 +95,9 @@ static double scale_at(const form *f, const void *const *in, bool b, int64_t mat
     const float *scales = in[b ? 4 : 3];
     return how == 0 ? 1 : (double)scales[how == 1 ? 0 : (batch > 1 ? matrix : 0) * each + at];
 }
+
+/* Of the sum of magnitudes: 32 products and a sum, cut where the largest of them has its 14th bit. */
+static const double FAST_PART = 0x1p-8;
 
 static double roundoff(ks_dtype dtype)
 {
@@ -120,7 +125,7 @@ static void check_one(const form *f, const ks_spec *spec, const void *const *in,
     const double bias = f->biased ? (double)((const float *)in[2])[j] : 0;
     const double x = sum * scale + bias, wanted = ks_matmul_activate(f->activation, x);
     /* FP8: a sum of 16 products is rounded once; INT8 is rounded when it becomes FP32 */
-    const double growth = f->a == KS_INT8 ? 6 : (double)f->k / 8 + 8;
+    const double growth = f->a == KS_INT8 ? 6 : (double)f->k / 8 + 8 + (f->fast ? 0x1p24 * FAST_PART : 0);
     const double allowed = growth * 0x1p-24 * (size * fabs(scale) + fabs(bias)) * 1.2 +
                            0x1p-21 * fabs(x) * (f->activation > KS_MATMUL_RELU) + 1.01 * roundoff(to) * fabs(wanted) +
                            (to == KS_FP16 ? 0x1p-25 : 0x1p-126);
@@ -255,6 +260,7 @@ static form drawn(void)
     f.biased = values_below(2);
     f.activation = (ks_matmul_activation)(values_below(2) ? 0 : values_below(4));
     if (values_below(3) == 0) f.alpha = 0.75;
+    f.fast = f.a != KS_INT8 && values_below(2);
     return f;
 }
 
@@ -290,6 +296,78 @@ static void each_kernel(void **state)
                                 .alpha = 1};
                 try_form(&f);
             }
+}
+
+/* Of each way that a product may be done, of which a plan takes the one that is fastest by its model. Returns how many. */
+static int try_ways(const form *f)
+{
+    op_harness *const harness = harnesses[1];
+    ks_spec spec = spec_of(f);
+    ks_error error = {0};
+    if (ks_op_matmul.resolve(&spec, &error) != KS_OK) fail_msg("%s", error.text);
+    ks_spec_layout(&spec);
+    const int ways = op_harness_candidates(harness, &spec, OP_PATH_COPIES);
+    for (int way = 0; way < ways; way++) {
+        op_harness_choose(harness, way);
+        try_form(f);
+    }
+    op_harness_choose(harness, -1);
+    return ways;
+}
+
+/* Combination `at` of datatypes, layouts, scales and outputs. */
+static form combined(const int64_t *size, int at)
+{
+    static const ks_dtype pairs[][2] = {
+        {KS_INT8, KS_INT8}, {KS_FP8E4M3, KS_FP8E4M3}, {KS_FP8E4M3, KS_FP8E5M2}, {KS_FP8E5M2, KS_FP8E4M3}};
+    const int kind = at % 4, layout = at / 4 % 4;
+    return (form){.a = pairs[kind][0],
+                  .b = pairs[kind][1],
+                  .m = size[0],
+                  .n = size[1],
+                  .k = size[2],
+                  .a_batch = size[3],
+                  .b_batch = values_below(2) ? size[3] : 0,
+                  .out = kind || values_below(2) ? FP32 + values_below(3) : INT32,
+                  .a_scales = kind ? values_below(3) : 0,
+                  .b_scales = kind ? values_below(3) : 0,
+                  .biased = kind && values_below(2),
+                  .transpose_a = layout % 2,
+                  .transpose_b = layout / 2,
+                  .fast = kind && values_below(2),
+                  .activation = kind && values_below(3) == 0 ? KS_MATMUL_SILU : KS_MATMUL_NONE,
+                  .alpha = 1};
+}
+
+/* Sizes that the tiles do not divide, a batch, few rows. */
+static void each_way(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][4] = {{130, 258, 400, 0}, {65, 60, 272, 3},  {40, 141, 333, 2}, {256, 512, 64, 0},
+                                       {16, 208, 576, 0},  {5, 144, 1088, 0}, {43, 144, 576, 0}};
+    enum { ALL = 7 * 16, STEP = 37 };
+    const int most = values_cases(ALL), cases = most < ALL ? most : ALL, first = values_below(ALL);
+    int ran = 0;
+    if (!harnesses[1]) skip();
+    for (int i = 0; i < cases; i++) {
+        const int at = (first + i * STEP) % ALL;
+        const form f = combined(sizes[at / 16], at);
+        ran += try_ways(&f);
+    }
+    printf("%d products, %d ways\n", cases, ran);
+}
+
+/* On a backend with less memory than the packed operands take, if the machine has one. */
+static void products_in_blocks(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][4] = {{520, 300, 272, 0}, {300, 700, 270, 0}};
+    const int cases = values_cases(16);
+    if (!harnesses[1]) skip();
+    for (int i = 0; i < cases && i < 16; i++) {
+        const form f = combined(sizes[i / 4 % 2], i * 5 + values_below(4));
+        try_ways(&f);
+    }
 }
 
 /* As large as the chip; the tiles of 128. */
@@ -468,6 +546,9 @@ static void refusals(void **state)
     g.out = INT32;
     refuse(g, KS_PARAMETER, "'out_datatype' is INT32, INPUT0 has datatype FP8E4M3");
     g = f;
+    g.fast = true;
+    refuse(g, KS_PARAMETER, "'precision' is fast, INPUT0 has datatype INT8, needs FP8");
+    g = f;
     g.a = g.b = KS_UINT8;
     refuse(g, KS_DATATYPE, "INPUT0 has datatype UINT8, takes FP16, BF16, FP32, FP64, INT8 or FP8");
     g.a = g.b = KS_FP16;
@@ -546,6 +627,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_products),
         cmocka_unit_test(each_kernel),
+        cmocka_unit_test(each_way),
+        cmocka_unit_test(products_in_blocks),
         cmocka_unit_test(products_of_the_whole_chip),
         cmocka_unit_test(sums_at_the_end),
         cmocka_unit_test(all_products_of_fp8),

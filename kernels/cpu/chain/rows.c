@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const ks_op ks_op_gather, ks_op_map;
-
 /* Of a step, in its algorithm. */
 typedef struct step_way {
     ks_cpu_join join; /* rows 0: all of them are one call */
@@ -22,55 +20,7 @@ static step_way way_of(const ks_step *step)
     return way;
 }
 
-/* --- some of a step's rows ------------------------------------------------------------------------------------------- */
-
-static void set_rows(ks_tensor *tensor, int rows)
-{
-    tensor->size_bytes = tensor->size_bytes / (size_t)tensor->dims[0] * (size_t)rows;
-    tensor->dims[0] = rows;
-}
-
-static void cut(const ks_step *step, int rows, ks_spec *out)
-{
-    ks_spec_copy(out, &step->spec);
-    for (int i = 0; i < KS_OP_INPUTS_MAX; i++)
-        if (step->rows_in >> i & 1) set_rows(&out->in[i], rows);
-    for (int i = 0; i < KS_OP_OUTPUTS_MAX; i++)
-        if (step->rows_out >> i & 1) set_rows(&out->out[i], rows);
-}
-
-static bool is_shaped_alike(const ks_tensor *a, const ks_tensor *b)
-{
-    return a->dtype == b->dtype && a->rank == b->rank && a->size_bytes == b->size_bytes &&
-           memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]) == 0;
-}
-
-/* Whether the op's rules make of one row what cut does. */
-static bool is_cut_well(const ks_step *step)
-{
-    ks_spec one, asked;
-    ks_error ignored;
-    cut(step, 1, &one);
-    ks_spec_copy(&asked, &one);
-    memset(asked.out, 0, sizeof asked.out);
-    if (asked.op->resolve(&asked, &ignored) != KS_OK || asked.outputs != one.outputs || !ks_spec_same(&asked, &one))
-        return false;
-    for (int i = 0; i < one.outputs; i++)
-        if (!is_shaped_alike(&asked.out[i], &one.out[i])) return false;
-    return true;
-}
-
 /* --- a family's plan --------------------------------------------------------------------------------------------------- */
-
-/* Whether a row has the same bits in a call with any others. An element of map's follows from its operands alone, and gather moves them. */
-static bool keeps_bits(const ks_step *step)
-{
-    const ks_spec *spec = &step->spec;
-    const ks_rows rows = spec->op->rows ? spec->op->rows(spec) : (ks_rows){0};
-    if (spec->op == &ks_op_map || spec->op == &ks_op_gather) return true;
-    return rows.dims >= 1 && step->rows_in & 1 && (step->rows_in & ~(rows.cut | 1)) == 0 &&
-           (step->rows_out & ~rows.out) == 0;
-}
 
 /* false: its rows are none of a launch's. */
 static bool choose_way(const ks_step *step, step_way *way)
@@ -82,10 +32,8 @@ static bool choose_way(const ks_step *step, step_way *way)
         way->onednn = ks_onednn_takes(spec);
         return true;
     }
-    if (spec->op->joins && step->rows_in == 1 && spec->in[0].rank == 2 && spec->outputs <= KS_JOIN_OUTPUTS &&
-        spec->op->joins(spec))
-        way->join = ks_cpu_join_reference(spec);
-    return (way->join.rows > 0 || keeps_bits(step)) && is_cut_well(step);
+    if (ks_step_joins(step)) way->join = ks_cpu_join_reference(spec);
+    return (way->join.rows > 0 || ks_step_keeps_rows(step)) && ks_step_is_cut_well(step);
 }
 
 static size_t larger(size_t a, size_t b)
@@ -99,7 +47,7 @@ static size_t scratch_of(const ks_step *step, const step_way *way)
     ks_spec one;
     if (!step->spec.op) return 0;
     if (way->join.rows) return ks_cpu_join_scratch_bytes(&step->spec, way->join);
-    cut(step, 1, &one);
+    ks_step_cut(step, 1, &one);
     return larger(ks_cpu_scratch_bytes(&one), ks_cpu_scratch_bytes(&step->spec));
 }
 
@@ -163,7 +111,7 @@ static bool run_rows(void *context, const ks_step *step)
         memcpy(out[0], in[0], row_bytes * (size_t)run->rows);
         return true;
     }
-    cut(step, run->rows, &spec);
+    ks_step_cut(step, run->rows, &spec);
     if (ks_decides(&spec) && spec.op->check(&spec, in, run->bad)) {
         run->bad->node = step->node[0];
         return false;

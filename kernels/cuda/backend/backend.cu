@@ -30,6 +30,8 @@ static void write_uuid(const unsigned char *b, char *out, size_t cap)
              b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
+enum { CHAIN_ROWS = 4 }; /* of a chain's job that may be joined, as on the CPU: of more it has not been measured */
+
 static ks_status read_device(ks_device *device, int index, ks_error *error)
 {
     struct cudaDeviceProp has;
@@ -43,6 +45,7 @@ static ks_status read_device(ks_device *device, int index, ks_error *error)
     info->index = index;
     info->gpu = info->polled = info->pins_memory = info->linked = true;
     info->work_max = 1e13;
+    info->chain_rows = CHAIN_ROWS;
     info->memory_bytes = has.totalGlobalMem;
     device->chip.capability = info->capability;
     device->chip.sms = has.multiProcessorCount;

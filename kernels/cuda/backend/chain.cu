@@ -13,13 +13,15 @@ size_t ks_cuda_chain_arena_bytes(const ks_program *program)
     return program->arena_bytes ? ks_align(program->arena_bytes + KS_PAD) : 0;
 }
 
-static ks_status plan_step(const ks_chip *chip, ks_step *step, ks_cuda_plan *whole, ks_error *error)
+static ks_status plan_step(const ks_chip *chip, ks_step *step, int join_rows, ks_cuda_plan *whole, ks_error *error)
 {
     const ks_cuda_op *op = ks_cuda_op_of(step->spec.op);
     ks_cuda_plan chosen;
     memset(&chosen, 0, sizeof chosen);
     if (!op) return ks_fail(error, KS_WORK, "%s has no kernels", step->spec.op->name);
-    const ks_status status = op->plan(chip, &step->spec, &chosen, error);
+    step->all_rows = false;
+    const ks_status status = join_rows ? ks_cuda_chain_join_step(chip, step, join_rows, &chosen, error)
+                                       : op->plan(chip, &step->spec, &chosen, error);
     if (status) return status;
     step->workspace_bytes = ks_align(chosen.workspace_bytes);
     step->unstamped = chosen.unstamped;
@@ -47,12 +49,14 @@ ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out
         return ks_fail(error, KS_WORK,
                        "%s: the values between its nodes take %zu bytes, a lane has %zu for them (--model-arena)",
                        plan->spec.op->name, arena, fits);
+    if (plan->join_rows && !ks_cuda_chain_has_products(program))
+        return ks_fail(error, KS_WORK, "%s: it has no product of rows", plan->spec.op->name);
     for (int i = 0; i < program->count; i++) {
         if (!program->step[i].spec.op) {
             snprintf(program->step[i].kernel, sizeof program->step[i].kernel, "memcpy");
             continue;
         }
-        const ks_status status = plan_step(&device->chip, &program->step[i], out, error);
+        const ks_status status = plan_step(&device->chip, &program->step[i], plan->join_rows, out, error);
         if (status) return status;
     }
     out->batch_max = 1;
@@ -64,6 +68,7 @@ ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out
 
 /* The tensors of a launch. */
 typedef struct chain_memory {
+    const ks_plan *plan;
     const ks_spec *spec;
     const ks_site *site;
     unsigned char *arena;
@@ -100,15 +105,23 @@ static unsigned char *write_at(const chain_memory *m, const ks_step_place *at)
     return at->kind == KS_PLACE_OUTPUT ? output_at(m, at->which) : m->arena + at->offset;
 }
 
+/* Of a family's launch: its inputs are the jobs' rows, all of them. */
+static int rows_of(const chain_memory *m)
+{
+    return m->plan->join_rows ? (int)m->spec->in[ks_next_input(m->spec, -1)].dims[0] : 0;
+}
+
 /* The step's spec as a launch takes it: each tensor at an offset from its side, which may wrap; one that is alone there is the side. */
 static void place_step(const chain_memory *m, const ks_step *step, ks_spec *placed, ks_job_sides *sides)
 {
-    ks_spec_copy(placed, &step->spec);
+    ks_spec room;
+    ks_spec_copy(placed, ks_cuda_chain_step_spec(m->plan, step, rows_of(m), &room));
     const int first = ks_next_input(placed, -1);
     sides->in = read_at(m, &step->in[first]);
     sides->out = write_at(m, &step->out[0]);
     for (int i = first; i >= 0; i = ks_next_input(placed, i)) {
-        placed->in[i].fixed = NULL;
+        if (!m->site->behind || step->in[i].kind != KS_PLACE_FIXED) /* which the launch need not wait for */
+            placed->in[i].fixed = NULL;
         placed->in[i].offset = (size_t)((uintptr_t)read_at(m, &step->in[i]) - (uintptr_t)sides->in);
     }
     for (int i = 0; i < placed->outputs; i++)
@@ -118,7 +131,7 @@ static void place_step(const chain_memory *m, const ks_step *step, ks_spec *plac
 const unsigned char *ks_cuda_chain_input(const ks_lane *lane, const ks_spec *spec, const ks_site *site,
                                          const ks_step *step, int input)
 {
-    const chain_memory m = {spec, site, lane->model};
+    const chain_memory m = {NULL, spec, site, lane->model};
     return read_at(&m, &step->in[input]);
 }
 
@@ -133,6 +146,7 @@ static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_prog
     place_step(m, step, &placed, &site.only);
     site.workspace_stride = step->workspace_bytes;
     site.completion += number > 0;
+    site.behind = site.behind && number == 0;
     site.node = (uint8_t)step->node[0];
     const ks_status status = op->launch(chip, &placed, step->algorithm, site, 1, lane->stream, error);
     ks_cuda_plan own;
@@ -186,7 +200,7 @@ ks_status ks_cuda_chain_record(ks_lane *lane, const ks_plan *plan, const ks_spec
                                ks_error *error)
 {
     const ks_program *program = plan->program;
-    const chain_memory m = {spec, site, lane->model};
+    const chain_memory m = {plan, spec, site, lane->model};
     ks_status status = is_timed(lane) ? make_events(lane, program->count + 1, error) : KS_OK;
     if (!status) status = mark(lane, 0, error);
     for (int i = 0; i < program->count && !status; i++) {

@@ -71,6 +71,10 @@ static const ks_spec *spec_of(const ks_plan *plan, int rows, ks_spec *room)
 /* A joined product has two rows at least: the arena has room for them, whatever the second one holds. */
 static const ks_spec *work_of(const ks_plan *plan, int rows, ks_spec *room)
 {
+    if (plan->join_rows && plan->program) {
+        ks_cuda_chain_spec_of(plan, rows, room);
+        return room;
+    }
     return spec_of(plan, rows < 2 ? 2 : rows, room);
 }
 
@@ -82,22 +86,35 @@ ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path pat
     return ks_cuda_record_on(lane, plan, spec, &site, plan->join_rows ? 1 : bucket, error);
 }
 
+/* What is copied, or by CTAs that wait for each other, has ended before another launch begins. */
+static bool ends_in_product(const ks_program *program)
+{
+    const ks_step *last = program ? &program->step[program->count - 1] : NULL;
+    return !last || (last->spec.op && ks_step_joins(last));
+}
+
 static ks_status record_joined(ks_lane *lane, const ks_plan *plan, int bucket, ks_error *error)
 {
     ks_spec room;
-    const bool early = lane->device->chip.launches_early;
+    const bool early = lane->device->chip.launches_early && ends_in_product(plan->program),
+               refuses = ks_decides(&plan->spec);
     const int rows = bucket < plan->join_rows ? bucket : plan->join_rows;
     const ks_place place = ks_cuda_place_of(lane, plan);
     const ks_site slots = ks_cuda_site_of(lane, plan, KS_PATH_JOINED);
     ks_site arena = ks_cuda_site_of(lane, plan, KS_PATH_COPIES);
     const ks_spec *work = work_of(plan, rows, &room);
-    const ks_join_side in = ks_cuda_join_in(work, place.in, rows);
     arena.behind = true;
-    KS_TRY_SOFT(error, ks_cuda_join_copy(&slots, &in, early, lane->stream));
+    for (int i = ks_next_input(work, -1); i >= 0; i = ks_next_input(work, i)) {
+        if (work->in[i].fixed) continue;
+        ks_join_side in = ks_cuda_join_in(work, i, place.in, rows);
+        if (refuses) in.filled = (int)work->in[i].dims[0];
+        KS_TRY_SOFT(error, ks_cuda_join_copy(&slots, &in, early, lane->stream));
+    }
     const ks_status status = ks_cuda_record_on(lane, plan, work, &arena, 1, error);
     if (status) return status;
     for (int i = 0; i < work->outputs; i++) {
-        const ks_join_side out = ks_cuda_join_out(work, i, place.out, rows);
+        ks_join_side out = ks_cuda_join_out(work, i, place.out, rows);
+        if (refuses && out.last) out.refusals = (const ks_completion *)(const void *)place.completion;
         KS_TRY_SOFT(error, ks_cuda_join_copy(&slots, &out, early, lane->stream));
     }
     return KS_OK;
@@ -120,32 +137,62 @@ ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int b
     return KS_OK;
 }
 
-/* The same for one job with windows: each tensor from and to where it lies. The completion comes last, so that what it shows is
- * true of the output too. */
+/* Where values decide, the last row stands again in those that the launch does beside the job's. */
+static ks_status fill_rows(ks_lane *lane, const ks_plan *plan, const ks_spec *work, int rows, ks_error *error)
+{
+    const ks_place place = ks_cuda_place_of(lane, plan);
+    if (!plan->join_rows || !ks_decides(&plan->spec)) return KS_OK;
+    for (int i = ks_next_input(work, -1); i >= 0; i = ks_next_input(work, i)) {
+        const size_t bytes = work->in[i].size_bytes / (size_t)work->in[i].dims[0];
+        unsigned char *last = place.in + work->in[i].offset + bytes * (size_t)(rows - 1);
+        for (int row = rows; row < (int)work->in[i].dims[0]; row++)
+            KS_TRY_SOFT(error, cudaMemcpyAsync(last + bytes * (size_t)(row - rows + 1), last, bytes,
+                                               cudaMemcpyDeviceToDevice, lane->stream));
+    }
+    return KS_OK;
+}
+
+/* The same for one job with windows, or of a family whose launch has its tensors elsewhere: each from and to where it lies. The
+ * completion comes last, so that what it shows is true of the output too. */
 ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, int rows, ks_error *error)
 {
     ks_spec room;
     const ks_place place = ks_cuda_place_of(lane, plan);
-    const ks_spec *spec = spec_of(plan, rows, &room);
+    ks_spec work_room;
+    const ks_spec *spec = spec_of(plan, rows, &room), *work = work_of(plan, rows, &work_room);
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         const ks_tensor *in = &spec->in[i];
         const void *from = slot->in_window[i] ? slot->in_window[i] : slot->in + in->offset;
         if (in->size_bytes && !in->fixed)
-            KS_TRY_SOFT(error,
-                        cudaMemcpyAsync(place.in + in->offset, from, in->size_bytes, cudaMemcpyDefault, lane->stream));
+            KS_TRY_SOFT(error, cudaMemcpyAsync(place.in + work->in[i].offset, from, in->size_bytes, cudaMemcpyDefault,
+                                               lane->stream));
     }
-    const ks_status status = ks_cuda_record_kernels(lane, plan, KS_PATH_COPIES, plan->join_rows ? rows : 1, error);
+    ks_status status = fill_rows(lane, plan, work, rows, error);
+    if (!status) status = ks_cuda_record_kernels(lane, plan, KS_PATH_COPIES, plan->join_rows ? rows : 1, error);
     if (status) return status;
     for (int i = 0; i < spec->outputs; i++) {
         const ks_tensor *out = &spec->out[i];
         void *to = slot->out_window[i] ? slot->out_window[i] : slot->out + out->offset;
         if (out->size_bytes)
-            KS_TRY_SOFT(error,
-                        cudaMemcpyAsync(to, place.out + out->offset, out->size_bytes, cudaMemcpyDefault, lane->stream));
+            KS_TRY_SOFT(error, cudaMemcpyAsync(to, place.out + work->out[i].offset, out->size_bytes, cudaMemcpyDefault,
+                                               lane->stream));
     }
     KS_TRY_SOFT(error, cudaMemcpyAsync(slot->out - KS_COMPLETION_BYTES, place.completion, KS_COMPLETION_BYTES,
                                        cudaMemcpyDeviceToHost, lane->stream));
     return KS_OK;
+}
+
+void ks_cuda_write_table(ks_lane *lane, const ks_batch *batch, int first, int count)
+{
+    ks_job_table *job_table = &lane->shared->job_table;
+    job_table->sequence = lane->sequence;
+    job_table->count = (uint32_t)count;
+    if (batch->plan->join_rows) ks_cuda_join_rows(job_table, batch, first, count);
+    const void *fixed = batch->plan->spec.in[0].fixed; /* on mapped slots the one input there is */
+    for (int i = 0; i < count; i++)
+        job_table->job[i] =
+            (ks_job_sides){.in = (const unsigned char *)(fixed ? fixed : batch->slots[first + i]->in_device),
+                           .out = (unsigned char *)batch->slots[first + i]->out_device};
 }
 
 /* The copy nodes are known by their device side: an op may have copies of its own. */

@@ -5,7 +5,7 @@
  *   clock.cu   a kernel's stamps      join.cu    copies of joined rows  graph.cu    what is enqueued
  *   large.cu   device buffers, rings
  *   trial.cu   a plan's kernels timed refused.cu values out of bounds   occupancy.cu CTAs on an SM
- *   launch.cu  the paths of a batch
+ *   chain_rows.cu, chain.cu  a chain's steps                     launch.cu   the paths of a batch
  *   plan.cu    prepare, tuning        peak.cu    arithmetic at best     probe.cu     what else is measured
  *   backend.cu open, close, the table */
 #ifndef KS_CUDA_BACKEND_INTERNAL_H
@@ -282,6 +282,8 @@ ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path pat
 ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_job_sides host,
                          ks_error *error);
 ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, int rows, ks_error *error);
+/* The lane's job table: so many jobs of the batch, from that one on. */
+void ks_cuda_write_table(ks_lane *lane, const ks_batch *batch, int first, int count);
 void ks_cuda_graph_drop(ks_cuda_graph *graph);
 ks_status ks_cuda_capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error);
 void ks_cuda_forget(ks_lane *lane, ks_plan *plan);

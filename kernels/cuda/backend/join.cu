@@ -1,8 +1,9 @@
-/* Joined rows on the GPU: three launches (of two outputs four), one graph for each family, lane and bucket of rows.
+/* Joined rows on the GPU: three launches (one more for each more input and output), one graph for each family, lane and bucket of rows.
  *
  *   gather   all jobs' rows come from their mapped slots into the lane's arena, one behind the other: one pass over the link,
  *            where each CTA of the product would read them again.
- *   product  as a copied job's, of the bucket's rows. What lies behind the last row is computed and goes nowhere.
+ *   product  as a copied job's, of the bucket's rows; or a chain's steps. What lies behind the last row is computed and goes nowhere:
+ *            where values decide it is the last row once more, whose refusal is that row's.
  *   scatter  each job's rows of the output go to its slot; the last CTA raises the lane's flag. Of two outputs one behind the other.
  *
  * A thread moves units of 16 bytes, or of as many as each row's start allows, several of them under way at a time. */
@@ -10,10 +11,10 @@
 
 #include "cuda/common/ptx_mma.cuh"
 
-void ks_cuda_join_rows(ks_job_table *table, const ks_batch *batch)
+void ks_cuda_join_rows(ks_job_table *table, const ks_batch *batch, int from, int count)
 {
     table->first_row[0] = 0;
-    for (int i = 0; i < batch->count; i++) table->first_row[i + 1] = table->first_row[i] + (uint32_t)batch->rows[i];
+    for (int i = 0; i < count; i++) table->first_row[i + 1] = table->first_row[i] + (uint32_t)batch->rows[from + i];
 }
 
 enum { JOIN_THREADS = 256, JOIN_EACH = 4, JOIN_GRID_MOST = 512 };
@@ -21,8 +22,11 @@ enum { JOIN_THREADS = 256, JOIN_EACH = 4, JOIN_GRID_MOST = 512 };
 /* Rows of the arena, in units. */
 typedef struct join_rows {
     unsigned char *rows;
-    unsigned row_units, before; /* before: bytes, as ks_join_side has it */
-    bool last;
+    unsigned row_units, filled;
+    int tensors;
+    unsigned before[KS_INPUTS_MAX - 1]; /* bytes, as ks_join_side has them */
+    bool first, last;
+    volatile const ks_completion *refusals;
 } join_rows;
 
 static size_t row_bytes_of(const ks_tensor *tensor)
@@ -30,27 +34,46 @@ static size_t row_bytes_of(const ks_tensor *tensor)
     return tensor->size_bytes / (size_t)tensor->dims[0];
 }
 
-ks_join_side ks_cuda_join_in(const ks_spec *work, unsigned char *memory, int rows)
+ks_join_side ks_cuda_join_in(const ks_spec *work, int input, unsigned char *memory, int rows)
 {
-    return {true, false, memory, row_bytes_of(&work->in[0]), 0, rows};
+    ks_join_side side = {};
+    side.in = true;
+    for (int i = ks_next_input(work, -1); i >= 0 && i < input; i = ks_next_input(work, i))
+        if (!work->in[i].fixed) side.before[side.tensors++] = row_bytes_of(&work->in[i]);
+    side.first = side.tensors == 0;
+    side.memory = memory + work->in[input].offset;
+    side.row_bytes = row_bytes_of(&work->in[input]);
+    side.rows = rows;
+    return side;
 }
 
 ks_join_side ks_cuda_join_out(const ks_spec *work, int output, unsigned char *memory, int rows)
 {
-    static_assert(KS_JOIN_OUTPUTS == 2, "one output stands in front of another one");
-    const ks_tensor *out = &work->out[output];
-    return {false,
-            output + 1 == work->outputs,
-            memory + out->offset,
-            row_bytes_of(out),
-            output ? row_bytes_of(&work->out[output - 1]) : 0,
-            rows};
+    static_assert((int)KS_JOIN_OUTPUTS < (int)KS_INPUTS_MAX, "outputs in front of another one have room");
+    ks_join_side side = {};
+    for (int i = 0; i < output; i++) side.before[side.tensors++] = row_bytes_of(&work->out[i]);
+    side.last = output + 1 == work->outputs;
+    side.memory = memory + work->out[output].offset;
+    side.row_bytes = row_bytes_of(&work->out[output]);
+    side.rows = rows;
+    return side;
 }
 
-/* Where the rows of a job begin in its slot: on a side's alignment behind those of the output in front. */
-static __device__ __forceinline__ size_t begin_of(unsigned before, unsigned rows)
+/* Where the rows of a job begin in its slot: on a side's alignment behind those of the tensors in front. */
+static __device__ __forceinline__ size_t begin_of(const join_rows &to, unsigned rows)
 {
-    return ((size_t)before * rows + KS_ALIGNMENT - 1) / KS_ALIGNMENT * KS_ALIGNMENT;
+    size_t at = 0;
+    for (int i = 0; i < to.tensors; i++)
+        at = (at + (size_t)to.before[i] * rows + KS_ALIGNMENT - 1) / KS_ALIGNMENT * KS_ALIGNMENT;
+    return at;
+}
+
+/* Before the flag: some step has refused a value. Which job's it is, the host finds out. */
+static __device__ __forceinline__ void show_refusals(const ks_site &site, const join_rows &to)
+{
+    static_assert(KS_COMPLETION_LINE == 2, "two status words");
+    if (to.refusals && blockIdx.x == 0 && threadIdx.x == 0 && (to.refusals[0].word | to.refusals[1].word))
+        site.completion->refused = 1;
 }
 
 /* The job of a row: the last one that begins at it or before. */
@@ -73,12 +96,12 @@ static __device__ __forceinline__ const unsigned char *side_of(const ks_job_side
 }
 
 template <typename UNIT, bool IN>
-static __global__ void __launch_bounds__(JOIN_THREADS) join_copy(ks_site site, join_rows to)
+static __global__ void __launch_bounds__(JOIN_THREADS) join_copy(ks_site site, const __grid_constant__ join_rows to)
 {
     __shared__ uint32_t first[KS_BATCH_MAX + 1];
     const ks_job_table *table = site.job_table;
     const unsigned count = table->count;
-    if (IN) ks_start(site);
+    if (IN && to.first) ks_start(site);
     for (unsigned i = threadIdx.x; i <= count; i += JOIN_THREADS) first[i] = table->first_row[i];
     __syncthreads();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -88,16 +111,19 @@ static __global__ void __launch_bounds__(JOIN_THREADS) join_copy(ks_site site, j
         mm_launch_wait();
 #endif
     UNIT *rows = (UNIT *)(void *)to.rows;
-    const unsigned units = first[count] * to.row_units, step = gridDim.x * JOIN_THREADS * JOIN_EACH;
+    const unsigned taken = first[count], all = IN && to.filled > taken ? to.filled : taken;
+    const unsigned units = all * to.row_units, step = gridDim.x * JOIN_THREADS * JOIN_EACH;
     for (unsigned from = blockIdx.x * JOIN_THREADS * JOIN_EACH + threadIdx.x; from < units; from += step) {
         UNIT *places[JOIN_EACH], values[JOIN_EACH];
 #pragma unroll
         for (int i = 0; i < JOIN_EACH; i++) {
             const unsigned at = from + i * JOIN_THREADS;
             if (at >= units) continue;
-            const unsigned job = job_of(first, count, at / to.row_units);
-            const size_t begin = begin_of(to.before, first[job + 1] - first[job]);
-            places[i] = (UNIT *)(void *)(side_of(table->job[job], IN) + begin) + (at - first[job] * to.row_units);
+            const unsigned row = at / to.row_units, surplus = IN && row >= taken ? row - taken + 1 : 0;
+            const unsigned job = job_of(first, count, row - surplus);
+            const size_t begin = begin_of(to, first[job + 1] - first[job]);
+            places[i] =
+                (UNIT *)(void *)(side_of(table->job[job], IN) + begin) + (at - (first[job] + surplus) * to.row_units);
             values[i] = IN ? *places[i] : rows[at];
         }
 #pragma unroll
@@ -107,6 +133,7 @@ static __global__ void __launch_bounds__(JOIN_THREADS) join_copy(ks_site site, j
         }
     }
     if (IN) return;
+    show_refusals(site, to);
     if (to.last)
         ks_raise(site, gridDim.x);
     else
@@ -118,7 +145,8 @@ static cudaError_t launch_units(const ks_site *site, const ks_join_side *side, b
 {
     cudaLaunchAttribute attribute = {};
     cudaLaunchConfig_t config = {};
-    const size_t units = side->row_bytes / sizeof(UNIT) * (size_t)side->rows, each = JOIN_THREADS * JOIN_EACH;
+    const int most = side->rows < side->filled ? side->filled : side->rows;
+    const size_t units = side->row_bytes / sizeof(UNIT) * (size_t)most, each = JOIN_THREADS * JOIN_EACH;
     const size_t ctas = (units + each - 1) / each;
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -127,8 +155,15 @@ static cudaError_t launch_units(const ks_site *site, const ks_join_side *side, b
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = early && !side->in;
-    const join_rows rows = {side->memory, (unsigned)(side->row_bytes / sizeof(UNIT)), (unsigned)side->before,
-                            side->last};
+    join_rows rows = {};
+    rows.rows = side->memory;
+    rows.row_units = (unsigned)(side->row_bytes / sizeof(UNIT));
+    rows.filled = (unsigned)side->filled;
+    rows.tensors = side->tensors;
+    for (int i = 0; i < side->tensors; i++) rows.before[i] = (unsigned)side->before[i];
+    rows.first = side->first;
+    rows.last = side->last;
+    rows.refusals = side->refusals;
     return cudaLaunchKernelEx(&config, side->in ? join_copy<UNIT, true> : join_copy<UNIT, false>, *site, rows);
 }
 

@@ -2,10 +2,11 @@
  *
  *   mapped  kernels work on the pinned slots themselves, all jobs in one launch; done when the lane's completion shows the
  *           launch's sequence number.
- *   joined  likewise, rows of all jobs as one product (join.cu).
+ *   joined  likewise, rows of all jobs as one product, or one run of a chain's steps (join.cu).
  *   copies  one pinned slot: copy in, kernels, copy out; done when the event behind them is. The event is asked only
  *           after the completion, the first that is copied out, has arrived: each question takes the driver's lock.
- *           A job with windows (client memory) goes the same way without a graph, each tensor copied by itself.
+ *           A job with windows (client memory), and one of a family alone whose slot is not seen, goes the same way without a graph,
+ *           each tensor copied by itself.
  *   device buffer    a slot of the device's own memory, filled and emptied by others (large.cu): kernels, then the
  *           completion alone is copied out.
  *   trial   no job at all: a plan's kernels, timed (trial.cu).
@@ -248,16 +249,11 @@ static ks_status device_buffer_launch(ks_lane *lane, const ks_plan *plan, const 
 
 /* --- launch and poll -------------------------------------------------------------------------------------------------- */
 
-static void write_block(ks_lane *lane, const ks_batch *batch)
+/* A family's launch whose tensors lie elsewhere in device memory than in a slot: a job that goes alone is copied tensor by tensor, and waits
+ * for it where the slot is ordinary memory, which is rare, and small. */
+static bool lies_apart(const ks_plan *plan)
 {
-    ks_job_table *job_table = &lane->shared->job_table;
-    job_table->sequence = lane->sequence;
-    job_table->count = (uint32_t)batch->count;
-    if (batch->plan->join_rows) ks_cuda_join_rows(job_table, batch);
-    const void *fixed = batch->plan->spec.in[0].fixed; /* on mapped slots the one input there is */
-    for (int i = 0; i < batch->count; i++)
-        job_table->job[i] = (ks_job_sides){.in = (const unsigned char *)(fixed ? fixed : batch->slots[i]->in_device),
-                                           .out = (unsigned char *)batch->slots[i]->out_device};
+    return plan->join_rows && (plan->program || plan->spec.outputs > 1);
 }
 
 static ks_path path_of(const ks_batch *batch)
@@ -271,6 +267,7 @@ static ks_path path_of(const ks_batch *batch)
         pinned = pinned && batch->slots[i]->pinned;
     }
     if (mapped) return batch->plan->join_rows ? KS_PATH_JOINED : KS_PATH_MAPPED;
+    if (lies_apart(batch->plan)) return KS_PATH_COPIES;
     return pinned && batch->count == 1 ? KS_PATH_COPIES : KS_PATH_STAGED;
 }
 
@@ -314,8 +311,9 @@ static ks_status enqueue(ks_lane *lane, ks_batch *batch, ks_error *error)
     if (status) {
         batch->graph = graphs ? KS_GRAPH_MISS : KS_GRAPH_NONE;
         const int size = plan->join_rows ? batch->rows_sum : batch->count;
-        status = slot->windows ? ks_cuda_record_windows(lane, plan, slot, size, error)
-                               : ks_cuda_record(lane, plan, lane->path, size, {slot->in, slot->out}, error);
+        status = slot->windows || (!on_slots(lane) && lies_apart(plan))
+                     ? ks_cuda_record_windows(lane, plan, slot, size, error)
+                     : ks_cuda_record(lane, plan, lane->path, size, {slot->in, slot->out}, error);
     }
     if (!status && lane->path == KS_PATH_COPIES)
         KS_TRY(lane->device, error, cudaEventRecord(lane->event, lane->stream));
@@ -353,7 +351,7 @@ static ks_status launch_batch(ks_lane *lane, ks_batch *batch, ks_error *error)
         return KS_OK;
     }
     if (on_slots(lane))
-        write_block(lane, batch);
+        ks_cuda_write_table(lane, batch, 0, batch->count);
     else
         line_clear(lane, batch->slots[0]);
     const ks_status status = lane->path == KS_PATH_DEVICE_BUFFER

@@ -58,6 +58,18 @@ static ks_status use_algorithm(ks_device *device, ks_plan *plan, const ks_cuda_p
     return KS_OK;
 }
 
+static bool end_join(const ks_device *device, ks_plan *plan, bool joins)
+{
+    if (!joins) {
+        plan->join_rows = 0;
+        return false;
+    }
+    /* Rows that the device does not see in their slots go alone, by copies. */
+    plan->mapped = plan->graphs = !__atomic_load_n(&device->pageable, __ATOMIC_ACQUIRE);
+    plan->batch_max = plan->mapped ? (int)KS_BATCH_MAX : 1;
+    return true;
+}
+
 /* A family's plan. false: the device does not join it, and it is a plan of its spec as any other. */
 static bool prepare_join(ks_device *device, const ks_cuda_op *op, ks_plan *plan)
 {
@@ -67,14 +79,18 @@ static bool prepare_join(ks_device *device, const ks_cuda_op *op, ks_plan *plan)
     const bool joins = op->join && op->join(&device->chip, &plan->spec, &chosen, &ignored) == KS_OK &&
                        prepare_sizes(device, plan, &ignored) == KS_OK && !plan->large &&
                        use_algorithm(device, plan, &chosen, &ignored) == KS_OK;
-    if (!joins) {
-        plan->join_rows = 0;
-        return false;
-    }
-    /* Rows that the device does not see in their slots go alone, by copies. */
-    plan->mapped = plan->graphs = !__atomic_load_n(&device->pageable, __ATOMIC_ACQUIRE);
-    plan->batch_max = plan->mapped ? (int)KS_BATCH_MAX : 1;
-    return true;
+    return end_join(device, plan, joins);
+}
+
+/* The same of a chain. */
+static bool prepare_chain_join(ks_device *device, ks_plan *plan)
+{
+    ks_cuda_plan chosen;
+    ks_error ignored;
+    const bool joins = ks_cuda_chain_plan(device, plan, &chosen, &ignored) == KS_OK &&
+                       prepare_sizes(device, plan, &ignored) == KS_OK && !plan->large &&
+                       use_algorithm(device, plan, &chosen, &ignored) == KS_OK;
+    return end_join(device, plan, joins);
 }
 
 /* Its jobs go alone, by copies, whatever their size. */
@@ -89,6 +105,7 @@ static ks_status prepare_chain(ks_device *device, ks_plan *plan, ks_error *error
 /* backend.prepare */
 ks_status ks_cuda_prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
+    if (plan->program && plan->join_rows && prepare_chain_join(device, plan)) return KS_OK;
     if (plan->program) return prepare_chain(device, plan, error);
     const ks_cuda_op *op = ks_cuda_op_of(plan->spec.op);
     if (!op) return ks_fail(error, KS_WORK, "%s has no kernels", plan->spec.op->name);

@@ -47,11 +47,12 @@ static ks_status read_value(ks_lane *lane, int i, const ks_spec *spec, const ks_
 /* A word that names no place of the spec's is none of a kernel's. */
 static ks_status take(ks_lane *lane, int i, uint64_t word, ks_error *error)
 {
+    ks_spec room;
     ks_batch *batch = lane->batch;
     const ks_bad_value bad = ks_bad_of_word(word);
     const ks_program *program = batch->plan->program;
     const ks_step *step = program ? ks_program_step(program, bad.node) : NULL;
-    const ks_spec *spec = step ? &step->spec : &batch->plan->spec;
+    const ks_spec *spec = step ? ks_cuda_chain_step_spec(batch->plan, step, batch->rows[i], &room) : &batch->plan->spec;
     batch->bad[i] = bad;
     if ((program && !step) || bad.input >= KS_INPUTS_MAX || !ks_has_input(spec, bad.input) ||
         bad.place >= 2 * ks_tensor_count(&spec->in[bad.input]))
@@ -79,11 +80,45 @@ ks_status ks_cuda_read_word(ks_lane *lane, int i, const ks_completion *completio
     return take(lane, i, word, error); /* waits, so that the arena's memory may go */
 }
 
+/* The job's rows once more, alone. */
+static ks_status run_alone(ks_lane *lane, int i, ks_error *error)
+{
+    ks_batch *batch = lane->batch;
+    ks_cuda_write_table(lane, batch, i, 1);
+    const ks_status status = ks_cuda_record(lane, batch->plan, KS_PATH_JOINED, batch->rows[i], {}, error);
+    if (status) return status;
+    KS_TRY(lane->device, error, cudaStreamSynchronize(lane->stream));
+    return KS_OK;
+}
+
+/* Some job of a joined launch has values that are refused, and of others that have no word is left: so each job runs by itself, one behind
+ * the other. */
+static ks_status read_joined(ks_lane *lane, ks_error *error)
+{
+    ks_completion *own = (ks_completion *)(void *)ks_cuda_place_of(lane, lane->batch->plan).completion;
+    ks_completion line[KS_COMPLETION_LINE];
+    for (int i = 0; i < lane->batch->count; i++) {
+        ks_status status = KS_OK;
+        if (lane->batch->count > 1) {
+            ks_cuda_clear_word(lane);
+            status = run_alone(lane, i, error);
+        }
+        if (status) return status;
+        KS_TRY(lane->device, error, cudaMemcpyAsync(line, own, sizeof line, cudaMemcpyDeviceToHost, lane->stream));
+        KS_TRY(lane->device, error, cudaStreamSynchronize(lane->stream));
+        status = ks_cuda_read_word(lane, i, line, error);
+        if (status) return status;
+    }
+    lane->shared->completion.refused = 0; /* which these launches have raised again */
+    return KS_OK;
+}
+
 ks_status ks_cuda_read_words(ks_lane *lane, ks_error *error)
 {
     ks_lane_shared *shared = lane->shared;
     if (!ks_decides(&lane->batch->plan->spec) || !shared->completion.refused) return KS_OK;
     shared->completion.refused = 0;
+    if (lane->path == KS_PATH_JOINED) return read_joined(lane, error);
     for (int i = 0; i < lane->batch->count; i++) {
         lane->batch->bad[i].input = 0;
         if (shared->words[i] == 0) continue;

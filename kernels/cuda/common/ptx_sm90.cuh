@@ -233,12 +233,67 @@ __device__ __forceinline__ void mm_wgmma(float (&d)[N / 2], uint64_t da, uint64_
     }
 }
 
+#define MM_I4(b) "+r"(d[b]), "+r"(d[b + 1]), "+r"(d[b + 2]), "+r"(d[b + 3])
+#define MM_I8(b) MM_I4(b), MM_I4(b + 4)
+#define MM_I16(b) MM_I8(b), MM_I8(b + 8)
+#define MM_I32(b) MM_I16(b), MM_I16(b + 16)
+#define MM_INT8(n, registers, a, b, ...)                                                                               \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k32.s32.s8.s8 {" registers "}, %" a ", %" b ", 1;"             \
+                 : __VA_ARGS__                                                                                         \
+                 : "l"(da), "l"(db))
+
+/* d += 64 x 32 of A times 32 x N of B, INT8 along K in both: exact. */
+template <int N>
+__device__ __forceinline__ void mm_wgmma_int8(int32_t (&d)[N / 2], uint64_t da, uint64_t db)
+{
+    static_assert(N == 64 || N == 128 || N == 256, "as the tiles of 8 bits are");
+    if constexpr (N == 64) {
+        MM_INT8("64", MM_R32, "32", "33", MM_I32(0));
+    } else if constexpr (N == 128) {
+        MM_INT8("128", MM_R64, "64", "65", MM_I32(0), MM_I32(32));
+    } else {
+        MM_INT8("256", MM_R128, "128", "129", MM_I32(0), MM_I32(32), MM_I32(64), MM_I32(96));
+    }
+}
+
+#define MM_FP8_OF(n, types, registers, a, b, adds, ...)                                                                \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k32.f32." types " {" registers "}, %" a ", %" b ", %" adds     \
+                 ", 1, 1;"                                                                                             \
+                 : __VA_ARGS__                                                                                         \
+                 : "l"(da), "l"(db), "n"(!FIRST))
+#define MM_FP8(n, registers, a, b, adds, ...)                                                                          \
+    if constexpr (A_E5M2)                                                                                              \
+        MM_FP8_OF(n, "e5m2.e4m3", registers, a, b, adds, __VA_ARGS__);                                                 \
+    else if constexpr (B_E5M2)                                                                                         \
+        MM_FP8_OF(n, "e4m3.e5m2", registers, a, b, adds, __VA_ARGS__);                                                 \
+    else                                                                                                               \
+        MM_FP8_OF(n, "e4m3.e4m3", registers, a, b, adds, __VA_ARGS__)
+
+/* The same of FP8, E5M2 where it says so, else E4M3; FIRST: what was in d does not count. */
+template <bool A_E5M2, bool B_E5M2, bool FIRST, int N>
+__device__ __forceinline__ void mm_wgmma_fp8(float (&d)[N / 2], uint64_t da, uint64_t db)
+{
+    static_assert(N == 64 || N == 128, "as the tiles of FP8 are");
+    static_assert(!A_E5M2 || !B_E5M2, "not both");
+    if constexpr (N == 64) {
+        MM_FP8("64", MM_R32, "32", "33", "34", MM_SUMS_32);
+    } else {
+        MM_FP8("128", MM_R64, "64", "65", "66", MM_SUMS_64);
+    }
+}
+
 /* The sums are not touched in front of here, nor what was computed of them behind. */
 template <int COUNT>
 __device__ __forceinline__ void mm_wgmma_settle(float (&d)[COUNT])
 {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int COUNT>
+__device__ __forceinline__ void mm_wgmma_settle(int32_t (&d)[COUNT])
+{
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(d[i])::"memory");
 }
 
 #define MM_FIRST_OF(shape, type, registers, a, b, ...)                                                                 \

@@ -40,4 +40,5 @@ const ks_cuda_op ks_histogram_cuda = {.setup = cuda_setup,
                                       .join = NULL,
                                       .candidates = NULL,
                                       .adopt = NULL,
-                                      .revision = NULL};
+                                      .revision = NULL,
+                                      .starts_anywhere = NULL};

@@ -553,4 +553,5 @@ const ks_cuda_op ks_layout_cuda = {.setup = cuda_setup,
                                    .join = NULL,
                                    .candidates = NULL,
                                    .adopt = NULL,
-                                   .revision = NULL};
+                                   .revision = NULL,
+                                   .starts_anywhere = NULL};

@@ -106,7 +106,7 @@ static int held_bytes(const mm_kernel *kernel, mm_int slice_bytes)
     return held < kernel->shared_bytes ? kernel->shared_bytes : (int)(held < most ? held : most);
 }
 
-static void count_tiles(const mm_kernel *kernel, mm_args *args)
+void mm_count_tiles(const mm_kernel *kernel, mm_args *args)
 {
     args->tiles_m = (unsigned)mm_tiles(args->m, kernel->m);
     args->tiles_n = (unsigned)mm_tiles(args->n, kernel->n);
@@ -125,7 +125,7 @@ mm_fit mm_fit_to(const mm_problem *p, const ks_matmul_candidate *c)
     fit.kernel = mm_tables[c->table]->rows[c->kernel].layout[fit.layout.a_k][fit.layout.b_k];
     args->packed = c->packed;
     pack_operands(p->spec, c, &fit);
-    count_tiles(&fit.kernel, args);
+    mm_count_tiles(&fit.kernel, args);
     args->cluster = c->cluster;
     args->splits = (unsigned)c->splits;
     if (args->splits > 1) args->splits_reciprocal = (unsigned)(((1ull << 32) + args->splits - 1) / args->splits);

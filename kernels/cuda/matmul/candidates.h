@@ -54,6 +54,8 @@ typedef struct mm_fit {
     mm_layout layout;
 } mm_fit;
 
+/* Of m and n by the kernel's tile, and what finds one by its number. */
+void mm_count_tiles(const mm_kernel *kernel, mm_args *args);
 mm_fit mm_fit_to(const mm_problem *p, const ks_matmul_candidate *candidate);
 bool mm_can(const mm_problem *p, const mm_fit *fit);
 size_t mm_partial_bytes(const mm_problem *p, const mm_fit *fit);

@@ -90,7 +90,10 @@ static bool is_narrow(const ks_spec *spec)
 static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
     ks_matmul_candidate best;
-    if (is_narrow(spec)) return narrow_plan(chip, spec, out, error);
+    if (is_narrow(spec)) {
+        narrow_candidates(chip, spec, out, 1);
+        return KS_OK;
+    }
     if (order_candidates(chip, spec, &best, 1) == 0)
         return ks_fail(error, KS_WORK, "matmul: more than %d tiles, or than %d values of K to a slice",
                        (int)MM_GRID_MOST, (int)MM_SLICE_MOST);
@@ -148,9 +151,11 @@ static int cuda_candidates(const ks_chip *chip, const ks_spec *spec, ks_algorith
     ks_matmul_shape shape;
     int count = 0;
     if (is_narrow(spec)) {
-        if (most < 1 || narrow_plan(chip, spec, &plan, NULL) != KS_OK) return 0;
-        algorithm_of(&plan, &out[0]);
-        return 1;
+        ks_cuda_plan narrow[NARROW_WAYS_MOST];
+        for (const int ways = narrow_candidates(chip, spec, narrow, most < NARROW_WAYS_MOST ? most : NARROW_WAYS_MOST);
+             count < ways; count++)
+            algorithm_of(&narrow[count], &out[count]);
+        return count;
     }
     ks_matmul_shape_of(spec, &shape);
     const int owns = order_candidates(chip, spec, own, most < (int)MM_OWN_ALGORITHMS ? most : (int)MM_OWN_ALGORITHMS);
@@ -174,9 +179,13 @@ static ks_status cuda_adopt(const ks_chip *chip, const ks_spec *spec, const ks_a
     ks_matmul_shape shape;
     mm_library_algorithm library;
     if (is_narrow(spec)) {
-        const ks_status status = narrow_plan(chip, spec, out, error);
-        if (status != KS_OK || memcmp(out->algorithm, algorithm->algorithm, sizeof(narrow_algorithm)) == 0)
-            return status;
+        ks_cuda_plan narrow[NARROW_WAYS_MOST];
+        const int ways = narrow_candidates(chip, spec, narrow, NARROW_WAYS_MOST);
+        for (int i = 0; i < ways; i++) {
+            if (memcmp(narrow[i].algorithm, algorithm->algorithm, sizeof(narrow_algorithm)) != 0) continue;
+            *out = narrow[i];
+            return KS_OK;
+        }
         return ks_fail(error, KS_CONFIG, "matmul: no such kernel for these shapes");
     }
     ks_matmul_shape_of(spec, &shape);
@@ -217,7 +226,11 @@ static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const voi
 {
     mm_library_algorithm library;
     ks_matmul_family family;
-    if (is_narrow(spec)) return narrow_launch(spec, algorithm, site, bucket, stream, error);
+    if (is_narrow(spec)) {
+        const cudaError_t code = narrow_launch(chip, spec, algorithm, site, bucket, stream);
+        return code == cudaSuccess ? KS_OK
+                                   : ks_fail(error, KS_DEVICE, "matmul: launch failed: %s", cudaGetErrorString(code));
+    }
     memcpy(&library, algorithm, sizeof library);
     memcpy(&family, algorithm, sizeof family);
     const mm_problem p = mm_problem_of(chip, spec);
@@ -303,6 +316,8 @@ static ks_status cuda_setup(ks_chip *chip, ks_error *error)
         const char *what;
     } steps[] = {{find_tma, "tensor maps"},
                  {allow_all, "shared memory"},
+                 {narrow_wgmma_allow, "shared memory"},
+                 {narrow_strip_allow, "shared memory"},
                  {mm_find_early, "attributes"},
                  {count_clusters, "clusters"}};
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
@@ -320,4 +335,5 @@ const ks_cuda_op ks_matmul_cuda = {.setup = cuda_setup,
                                    .join = cuda_join,
                                    .candidates = cuda_candidates,
                                    .adopt = cuda_adopt,
-                                   .revision = cuda_revision};
+                                   .revision = cuda_revision,
+                                   .starts_anywhere = NULL};

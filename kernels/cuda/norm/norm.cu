@@ -49,6 +49,14 @@ static ks_status cuda_setup(ks_chip *chip, ks_error *error)
     return ks_fail(error, KS_DEVICE, "norm: cannot set its kernels' shared memory: %s", cudaGetErrorString(status));
 }
 
+/* Kernels whose threads count from the row's first element on. */
+static bool starts_anywhere(const ks_spec *, const void *algorithm)
+{
+    norm_algorithm c;
+    memcpy(&c, algorithm, sizeof c);
+    return c.family == NORM_ROW_ANY || c.family == NORM_PIECES;
+}
+
 extern const ks_cuda_op ks_norm_cuda;
 const ks_cuda_op ks_norm_cuda = {.setup = cuda_setup,
                                  .plan = norm_plan,
@@ -56,4 +64,5 @@ const ks_cuda_op ks_norm_cuda = {.setup = cuda_setup,
                                  .join = NULL,
                                  .candidates = NULL,
                                  .adopt = NULL,
-                                 .revision = NULL};
+                                 .revision = NULL,
+                                 .starts_anywhere = starts_anywhere};

@@ -85,4 +85,5 @@ const ks_cuda_op ks_dequantize_cuda = {.setup = quantize_setup,
                                        .join = NULL,
                                        .candidates = NULL,
                                        .adopt = NULL,
-                                       .revision = NULL};
+                                       .revision = NULL,
+                                       .starts_anywhere = NULL};

@@ -183,6 +183,13 @@ static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const voi
     return ks_fail(error, KS_DEVICE, "reduce: launch failed: %s", cudaGetErrorString(status));
 }
 
+/* The place of an extreme is found in any order. */
+static bool starts_anywhere(const ks_spec *spec, const void *)
+{
+    const int function = ks_reduce_function(spec);
+    return function == ARGMAX || function == ARGMIN;
+}
+
 extern const ks_cuda_op ks_reduce_cuda;
 const ks_cuda_op ks_reduce_cuda = {.setup = cuda_setup,
                                    .plan = reduce_plan,
@@ -190,4 +197,5 @@ const ks_cuda_op ks_reduce_cuda = {.setup = cuda_setup,
                                    .join = NULL,
                                    .candidates = NULL,
                                    .adopt = NULL,
-                                   .revision = NULL};
+                                   .revision = NULL,
+                                   .starts_anywhere = starts_anywhere};

@@ -49,4 +49,5 @@ const ks_cuda_op ks_scan_cuda = {.setup = cuda_setup,
                                  .join = NULL,
                                  .candidates = NULL,
                                  .adopt = NULL,
-                                 .revision = NULL};
+                                 .revision = NULL,
+                                 .starts_anywhere = NULL};

@@ -60,4 +60,5 @@ const ks_cuda_op ks_search_cuda = {.setup = cuda_setup,
                                    .join = search_join,
                                    .candidates = NULL,
                                    .adopt = NULL,
-                                   .revision = NULL};
+                                   .revision = NULL,
+                                   .starts_anywhere = NULL};

@@ -288,6 +288,14 @@ static ks_status cuda_setup(ks_chip *chip, ks_error *error)
     return ks_fail(error, KS_DEVICE, "softmax: cannot set its kernels' shared memory: %s", cudaGetErrorString(status));
 }
 
+/* Kernels that take a row from its first element on, not from vectors of memory. */
+static bool starts_anywhere(const ks_spec *spec, const void *algorithm)
+{
+    softmax_algorithm c;
+    memcpy(&c, algorithm, sizeof c);
+    return !ks_softmax_selects(spec) && (c.kind == ROW_ELEMENTS || c.kind == ROW_IN_VECTOR || c.kind == ROWS_SMEM);
+}
+
 extern const ks_cuda_op ks_softmax_cuda;
 const ks_cuda_op ks_softmax_cuda = {.setup = cuda_setup,
                                     .plan = softmax_plan,
@@ -295,4 +303,5 @@ const ks_cuda_op ks_softmax_cuda = {.setup = cuda_setup,
                                     .join = NULL,
                                     .candidates = NULL,
                                     .adopt = NULL,
-                                    .revision = NULL};
+                                    .revision = NULL,
+                                    .starts_anywhere = starts_anywhere};

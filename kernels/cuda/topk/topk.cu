@@ -48,4 +48,5 @@ const ks_cuda_op ks_topk_cuda = {.setup = cuda_setup,
                                  .join = NULL,
                                  .candidates = NULL,
                                  .adopt = NULL,
-                                 .revision = NULL};
+                                 .revision = NULL,
+                                 .starts_anywhere = NULL};

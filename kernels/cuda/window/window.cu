@@ -214,4 +214,5 @@ const ks_cuda_op ks_window_cuda = {.setup = cuda_setup,
                                    .join = NULL,
                                    .candidates = NULL,
                                    .adopt = NULL,
-                                   .revision = NULL};
+                                   .revision = NULL,
+                                   .starts_anywhere = NULL};

@@ -11,14 +11,23 @@
 
 enum { RESPONSE_MAX = 4 << 20, FIELDS_MAX = 32, SECONDS = 2 };
 
-/* What is shown of the CSV's columns, by their names there. */
+/* What is shown of the CSV's columns, by their names there. The first one is that of several workers alone. */
 static const struct column {
     const char *name, *title;
     bool number;
-} columns[] = {{"op", "op", false},          {"datatype", "type", false}, {"shapes", "shapes", false},
-               {"kernel", "kernel", false},  {"path", "path", false},     {"jobs", "jobs", true},
-               {"busy_us", "busy us", true}, {"us", "us", true},          {"gbs", "GB/s", true},
-               {"tflops", "TFLOP/s", true},  {"bound", "bound", false},   {"roofline_us", "at best", true},
+} columns[] = {{"device", "device", true},
+               {"op", "op", false},
+               {"datatype", "type", false},
+               {"shapes", "shapes", false},
+               {"kernel", "kernel", false},
+               {"path", "path", false},
+               {"jobs", "jobs", true},
+               {"busy_us", "busy us", true},
+               {"us", "us", true},
+               {"gbs", "GB/s", true},
+               {"tflops", "TFLOP/s", true},
+               {"bound", "bound", false},
+               {"roofline_us", "at best", true},
                {"share", "share", true}};
 enum { COLUMNS = sizeof columns / sizeof columns[0] };
 
@@ -56,6 +65,7 @@ static void find_columns(const char *const names[FIELDS_MAX], int count, int pla
 typedef struct table {
     const char *(*cell)[COLUMNS];
     int rows, width[COLUMNS];
+    bool has_devices;
 } table;
 
 static bool read_table(char *csv, table *out)
@@ -65,6 +75,7 @@ static bool read_table(char *csv, table *out)
     char *line = cut_line(csv, fields, &count);
     if (!line) return false;
     find_columns(fields, count, place);
+    out->has_devices = place[0] >= 0;
     for (int c = 0; c < COLUMNS; c++) out->width[c] = (int)strlen(columns[c].title);
     while ((line = cut_line(line, fields, &count))) {
         if (out->rows == room) {
@@ -85,7 +96,7 @@ static bool read_table(char *csv, table *out)
 
 static void print_row(const table *rows, const char *const cell[COLUMNS])
 {
-    for (int c = 0; c < COLUMNS; c++) {
+    for (int c = rows->has_devices ? 0 : 1; c < COLUMNS; c++) {
         const int width = columns[c].number ? rows->width[c] : -rows->width[c];
         printf(c + 1 < COLUMNS ? "%*s  " : "%*s\n", width, cell[c]);
     }

@@ -13,6 +13,7 @@
 #include "daemon/defaults.h"
 #include "daemon/workers/channel.h"
 #include "daemon/workers/process.h"
+#include "observe/workers/ask.h"
 
 static const int64_t period_ns = KS_S;
 
@@ -87,6 +88,21 @@ void ks_worker_leave(ks_daemon *daemon)
 
 /* --- the publisher ------------------------------------------------------------------------------------------------ */
 
+/* What another worker has asked for since. */
+static void publish_part(ks_daemon *daemon, uint64_t *answered)
+{
+    ks_part_ask ask;
+    ks_text text;
+    const uint64_t number = ks_worker_asked(daemon->row, &ask);
+    if (number == *answered) return;
+    *answered = number;
+    ks_text_init(&text, KS_WORKER_PART_MAX);
+    ks_part_begin(&text, number);
+    ks_document_part(&daemon->api, &ask, &text);
+    if (!text.broken) ks_worker_publish(daemon->workers, daemon->worker, KS_WORKER_PART, text.bytes, text.length);
+    ks_text_fini(&text);
+}
+
 static void publish(ks_daemon *daemon, ks_nvml *nvml)
 {
     ks_text text;
@@ -105,6 +121,7 @@ static void *publish_all(void *argument)
     ks_publisher *self = argument;
     ks_daemon *daemon = self->daemon;
     const char *reason;
+    uint64_t answered = 0;
     pthread_setname_np(pthread_self(), "ks-publish");
     /* A handle of its own: the second listener's thread has another. */
     ks_nvml *nvml = daemon->config->triton_metrics && *daemon->device_info.uuid
@@ -112,6 +129,7 @@ static void *publish_all(void *argument)
                         : NULL;
     while (!atomic_load(&self->stop)) {
         const uint32_t seen = atomic_load(&daemon->row->wanted);
+        publish_part(daemon, &answered);
         publish(daemon, nvml);
         ks_worker_wait_wanted(daemon->row, seen, period_ns);
     }

@@ -26,11 +26,24 @@ static ks_workers *map(int fd, size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+/* A part is the last of a worker's texts, and the largest. */
+static size_t text_max(ks_worker_text which)
+{
+    return which == KS_WORKER_PART ? KS_WORKER_PART_MAX : KS_WORKER_TEXT_MAX;
+}
+
+static size_t text_at(ks_worker_text which)
+{
+    size_t at = 0;
+    for (int i = 0; i < (int)which; i++) at += text_max((ks_worker_text)i);
+    return at;
+}
+
 ks_workers *ks_workers_open(int count, int *fd)
 {
     const size_t rows = sizeof(ks_workers) + (size_t)count * sizeof(ks_worker_row);
     const size_t texts = (rows + TEXT_ALIGNMENT - 1) / TEXT_ALIGNMENT * TEXT_ALIGNMENT;
-    const size_t each = (size_t)KS_WORKER_TEXTS * KS_WORKER_TEXT_MAX,
+    const size_t each = text_at(KS_WORKER_TEXTS),
                  bytes = texts + (size_t)count * each; /* pages that no text has touched cost nothing */
     ks_workers *workers = NULL;
     *fd = memfd_create("kernserve-workers", MFD_CLOEXEC);
@@ -44,7 +57,7 @@ ks_workers *ks_workers_open(int count, int *fd)
     for (int i = 0; i < count; i++) {
         atomic_init(&workers->row[i].exit_code, -1);
         for (int t = 0; t < KS_WORKER_TEXTS; t++)
-            workers->row[i].text[t].at = texts + (size_t)i * each + (size_t)t * KS_WORKER_TEXT_MAX;
+            workers->row[i].text[t].at = texts + (size_t)i * each + text_at((ks_worker_text)t);
     }
     return workers;
 }
@@ -105,7 +118,7 @@ static void wake(const _Atomic uint32_t *word)
 void ks_worker_publish(ks_workers *workers, int index, ks_worker_text which, const char *text, size_t bytes)
 {
     ks_worker_row *row = &workers->row[index];
-    if (bytes > KS_WORKER_TEXT_MAX) bytes = 0;
+    if (bytes > text_max(which)) bytes = 0;
     const uint64_t sequence =
         atomic_load(&row->text[which].sequence) | 1;             /* odd: also where one that was killed left it so */
     (void)atomic_exchange(&row->text[which].sequence, sequence); /* no byte is written before it */
@@ -129,6 +142,11 @@ void ks_worker_want(ks_worker_row *row)
 {
     atomic_fetch_add(&row->wanted, 1);
     wake(&row->wanted);
+}
+
+void ks_worker_wait_made(const ks_worker_row *row, uint32_t seen, int64_t timeout_ns)
+{
+    wait_while(&row->made, seen, timeout_ns);
 }
 
 void ks_workers_refresh(ks_workers *workers, int self, int64_t timeout_ns)
@@ -155,7 +173,7 @@ bool ks_worker_read(ks_workers *workers, int index, ks_worker_text which, ks_tex
     for (int i = 0; i < READS; i++) {
         const uint64_t sequence = atomic_load(&row->text[which].sequence);
         const size_t bytes = atomic_load(&row->text[which].bytes);
-        if (sequence & 1 || bytes == 0 || bytes > KS_WORKER_TEXT_MAX) continue;
+        if (sequence & 1 || bytes == 0 || bytes > text_max(which)) continue;
         char *room = ks_text_room(out, bytes);
         if (!room) return false;
         memcpy(room, (const char *)workers + row->text[which].at, bytes);

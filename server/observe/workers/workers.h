@@ -5,7 +5,7 @@
  * Interface  supervisor: open, close, end. Worker: join, leave, publish. Documents: is_up, state, read.
  * Threads    each field has one writer at a time, as it says; all are atomic. The text has a sequence number: a reader copies it and
  *            looks whether it changed meanwhile.
- * Limits     KS_WORKERS_MAX; a text above KS_WORKER_TEXT_MAX is not published. */
+ * Limits     KS_WORKERS_MAX; a text above KS_WORKER_TEXT_MAX, a part above KS_WORKER_PART_MAX, is not published. */
 #ifndef KS_WORKERS_H
 #define KS_WORKERS_H
 #include <stdatomic.h>
@@ -16,10 +16,11 @@
 #include "base/text.h"
 
 #define KS_WORKER_STUCK_NS 2000000000LL
-enum { KS_WORKERS_MAX = 16, KS_VERDICTS_KEPT = 64, KS_WORKER_TEXT_MAX = 4 << 20, KS_WORKER_UUID_MAX = 64 };
+enum { KS_WORKERS_MAX = 16, KS_VERDICTS_KEPT = 64, KS_WORKER_UUID_MAX = 64 };
+enum { KS_WORKER_TEXT_MAX = 4 << 20, KS_WORKER_PART_MAX = 8 << 20 };
 
-/* What it publishes: bytes that documents know. */
-typedef enum ks_worker_text { KS_WORKER_METRICS, KS_WORKER_STATS, KS_WORKER_TEXTS } ks_worker_text;
+/* What it publishes: bytes that documents know. A part is what another worker has asked for (ask.h). */
+typedef enum ks_worker_text { KS_WORKER_METRICS, KS_WORKER_STATS, KS_WORKER_PART, KS_WORKER_TEXTS } ks_worker_text;
 
 /* As NVML counts its recovery actions; what a restart of the process heals or needs not heal is KS_RECOVERY_NONE. */
 typedef enum ks_recovery {
@@ -54,6 +55,7 @@ typedef struct ks_worker_row {
     _Atomic bool joined;     /* has what the others have, and takes part in their changes; the supervisor ends it */
     /* futexes: documents that want a new text; texts made */
     _Atomic uint32_t wanted, made;
+    _Atomic uint64_t ask; /* of other workers, for a part (ask.h); 0: none yet */
     struct {
         _Atomic uint64_t sequence; /* odd: it is being written */
         _Atomic size_t bytes;
@@ -64,6 +66,7 @@ typedef struct ks_worker_row {
 typedef struct ks_workers {
     size_t bytes;
     int count;
+    _Atomic uint32_t asks; /* of all workers (ask.h) */
     /* of changes that all workers make (ballot.h): */
     _Atomic uint32_t changer; /* the process that makes one; 0: none does. A futex */
     _Atomic uint64_t ballot;
@@ -95,6 +98,8 @@ void ks_worker_published(ks_worker_row *row);
 /* Waits at most timeout_ns until a document wants a text, or (stop) the worker ends. */
 void ks_worker_wait_wanted(ks_worker_row *row, uint32_t seen, int64_t timeout_ns);
 void ks_worker_want(ks_worker_row *row); /* wakes its publisher */
+/* Waits at most timeout_ns until it has published since made was seen. */
+void ks_worker_wait_made(const ks_worker_row *row, uint32_t seen, int64_t timeout_ns);
 /* Asks all the others that are up for new texts, and waits at most timeout_ns in all for them. */
 void ks_workers_refresh(ks_workers *workers, int self, int64_t timeout_ns);
 /* Appends the newest text. false: it is down, has none, or does not stop writing. */

@@ -130,7 +130,7 @@ static void csv(const ks_api_view *view, const char *query, const char *expected
     ks_text text;
     ks_error error;
     ks_text_init(&text, 1 << 20);
-    assert_int_equal(ks_plans_write(view, query, true, &text, &error), KS_OK);
+    assert_int_equal(ks_plans_write(view, query, true, false, &text, &error), KS_OK);
     ks_text_add(&text, "", 1);
     assert_false(text.broken);
     assert_memory_equal(text.bytes, ks_plan_csv_head, strlen(ks_plan_csv_head));
@@ -162,7 +162,7 @@ static void queries_sort_and_cut(void **state)
         ks_text text;
         ks_error error;
         ks_text_init(&text, 1 << 20);
-        assert_int_equal(ks_plans_write(&view, wrong[i], false, &text, &error), KS_PARAMETER);
+        assert_int_equal(ks_plans_write(&view, wrong[i], false, false, &text, &error), KS_PARAMETER);
         ks_text_fini(&text);
     }
     free(slow);

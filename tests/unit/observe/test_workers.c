@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "observe/workers/ask.h"
 #include "observe/workers/merge.h"
 
 static ks_merge_part part(int device, const char *text)
@@ -170,6 +172,66 @@ static void a_text_that_is_asked_for_is_new(void **state)
     waitpid(child, NULL, 0);
 }
 
+/* Publishes parts that say what they were asked for; every third one for an ask that is long over. */
+static _Noreturn void answer(void)
+{
+    ks_worker_row *row = &workers->row[1];
+    uint64_t answered = 0;
+    for (unsigned i = 0;; i++) {
+        ks_part_ask ask;
+        ks_text part;
+        const uint32_t seen = atomic_load(&row->wanted);
+        const uint64_t number = ks_worker_asked(row, &ask);
+        ks_text_init(&part, KS_WORKER_PART_MAX);
+        ks_part_begin(&part, i % 3 == 2 ? answered : number);
+        ks_text_printf(&part, "%d %d %d %d", (int)ask.kind, (int)ask.number, (int)ask.order, (int)ask.csv);
+        ks_worker_publish(workers, 1, KS_WORKER_PART, part.bytes, part.length);
+        ks_worker_published(row);
+        ks_text_fini(&part);
+        answered = number;
+        ks_worker_wait_wanted(row, seen, 1000000);
+    }
+}
+
+static void a_part_is_what_was_asked_for(void **state)
+{
+    (void)state;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) answer();
+    atomic_store(&workers->row[1].pid, (int)child);
+    for (int i = 0; i < 200; i++) {
+        char expected[64];
+        ks_text parts[KS_WORKERS_MAX];
+        const ks_part_ask ask = {.kind = i % 2 ? KS_ASK_TRACE : KS_ASK_PLANS,
+                                 .number = (uint16_t)(65535 - i),
+                                 .order = (uint8_t)(i % 3),
+                                 .csv = i % 5 == 0};
+        assert_int_equal(ks_workers_ask(workers, 0, &ask, 10000000000, parts), 1u << 1);
+        const int n = snprintf(expected, sizeof expected, "%d %d %d %d", (int)ask.kind, (int)ask.number, (int)ask.order,
+                               (int)ask.csv);
+        assert_int_equal(parts[1].length, n);
+        assert_memory_equal(parts[1].bytes, expected, (size_t)n);
+        for (int w = 0; w < workers->count; w++) ks_text_fini(&parts[w]);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+static void one_that_has_no_part_is_missing(void **state)
+{
+    (void)state;
+    ks_text parts[KS_WORKERS_MAX];
+    const ks_part_ask ask = {.kind = KS_ASK_PLANS};
+    const int64_t begun_ns = ks_now_ns();
+    assert_int_equal(ks_workers_ask(workers, 0, &ask, INT64_C(3600000000000), parts), 0); /* it is down: no wait */
+    atomic_store(&workers->row[1].pid, 1);
+    assert_int_equal(ks_workers_ask(workers, 0, &ask, 20000000, parts), 0);
+    assert_true(ks_now_ns() - begun_ns >= 20000000);
+    atomic_store(&workers->row[1].accepts, true); /* and no turn: stuck */
+    assert_int_equal(ks_workers_ask(workers, 0, &ask, INT64_C(3600000000000), parts), 0);
+}
+
 static void one_that_does_not_answer_is_waited_for_as_long_as_said(void **state)
 {
     (void)state;
@@ -190,6 +252,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_text_is_there_while_its_worker_is, open_table, close_table),
         cmocka_unit_test_setup_teardown(one_without_a_turn_is_stuck, open_table, close_table),
         cmocka_unit_test_setup_teardown(a_text_that_is_asked_for_is_new, open_table, close_table),
+        cmocka_unit_test_setup_teardown(a_part_is_what_was_asked_for, open_table, close_table),
+        cmocka_unit_test_setup_teardown(one_that_has_no_part_is_missing, open_table, close_table),
         cmocka_unit_test_setup_teardown(one_that_does_not_answer_is_waited_for_as_long_as_said, open_table,
                                         close_table),
     };

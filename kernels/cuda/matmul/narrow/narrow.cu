@@ -67,6 +67,8 @@ static narrow_args args_of(const ks_spec *spec, const narrow_algorithm &c)
     for (int d = 0; d < s.batch_rank; d++) args.batch_dims[d] = s.batch_dims[d];
     args.batch_rank = s.batch_rank;
     args.k = s.k;
+    args.line = s.n;
+    args.first = true;
     args.slice = c.slice;
     args.batch = s.batch;
     args.tiles_m = over(s.m, tile);
@@ -103,16 +105,55 @@ static narrow_algorithm choose(const ks_chip *chip, const ks_matmul_shape &s)
     return c;
 }
 
-ks_status narrow_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
+/* Of tile.cuh's kernel, from readings on an H200: its rate where products are many, and that of bytes where rows are few. */
+static double predict_us(const ks_matmul_shape &s, const narrow_algorithm &c)
 {
-    (void)error;
+    const int64_t tile = c.wide ? WIDE : SMALL;
+    const double sums = (double)over(s.m, tile) * (double)over(s.n, tile) * (double)(tile * tile) * (double)s.batch;
+    const double rate = s.a_dtype == KS_INT8 ? 143e6 : 87e6; /* operations in a us */
+    const double bytes = ((double)s.m + (double)s.n) * (double)s.k * (double)s.batch;
+    const double multiply_us = 2 * sums * (double)s.k / rate, read_us = bytes / 1e6;
+    return 4 + (multiply_us > read_us ? multiply_us : read_us);
+}
+
+/* An algorithm and how long it takes. */
+typedef struct narrow_way {
+    narrow_algorithm algorithm;
+    double us;
+} narrow_way;
+
+enum { WAYS_MOST = NARROW_WGMMA_ROWS + 2 };
+static_assert((int)WAYS_MOST <= (int)NARROW_WAYS_MOST, "a list has room for all");
+
+/* All there are, by rising time; returns how many. */
+static int list_ways(const ks_chip *chip, const ks_spec *spec, narrow_way *out)
+{
+    ks_matmul_shape s;
+    int count = 0;
+    ks_matmul_shape_of(spec, &s);
+    const narrow_algorithm tile = choose(chip, s);
+    const narrow_args args = args_of(spec, tile);
+    for (int row = 0; row < WAYS_MOST; row++) {
+        narrow_way way = {tile, predict_us(s, tile)};
+        if (row < NARROW_WGMMA_ROWS)
+            way.us = narrow_wgmma_choose(chip, spec, args, row, &way.algorithm);
+        else if (row == NARROW_WGMMA_ROWS)
+            way.us = narrow_strip_choose(chip, spec, args, &way.algorithm);
+        if (way.us <= 0) continue;
+        int at = count++;
+        for (; at > 0 && out[at - 1].us > way.us; at--) out[at] = out[at - 1];
+        out[at] = way;
+    }
+    return count;
+}
+
+static void plan_tile(const ks_spec *spec, const narrow_algorithm &c, ks_cuda_plan *out)
+{
     ks_matmul_shape s;
     ks_matmul_shape_of(spec, &s);
-    const narrow_algorithm c = choose(chip, s);
     const int tile = c.wide ? WIDE : SMALL;
     char slices[16] = "";
     if (c.splits > 1) snprintf(slices, sizeof slices, ", %d slices", c.splits);
-    memset(out, 0, sizeof *out);
     out->once = c.grid == 1 && s.batch <= 1;
     out->batch_max = out->once ? KS_BATCH_MAX : 1;
     out->workspace_bytes = c.splits > 1 ? ks_align((size_t)(s.m * s.n * s.batch) * 4 * (size_t)c.splits) : 0;
@@ -121,35 +162,78 @@ ks_status narrow_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *ou
     out->kernel_info.cluster = 1;
     snprintf(out->kernel_info.kernel, sizeof out->kernel_info.kernel, "matmul_8_bits<%s, %dx%d%s>",
              ks_dtype_name(s.a_dtype), tile, tile, slices);
+}
+
+static void plan_way(const ks_chip *chip, const ks_spec *spec, const narrow_algorithm &c, ks_cuda_plan *out)
+{
+    memset(out, 0, sizeof *out);
+    if (c.wgmma)
+        narrow_wgmma_plan(chip, spec, args_of(spec, c), c, out);
+    else if (c.strip)
+        narrow_strip_plan(spec, args_of(spec, c), c, out);
+    else
+        plan_tile(spec, c, out);
     memcpy(out->algorithm, &c, sizeof c);
-    return KS_OK;
+}
+
+/* Jobs of a few bytes share a launch on mapped slots, which gains more than any kernel. */
+static bool shares(const ks_chip *chip, const ks_spec *spec, const narrow_algorithm &tile)
+{
+    ks_cuda_plan plan;
+    plan_way(chip, spec, tile, &plan);
+    return plan.once && !ks_spec_fixed(spec);
+}
+
+int narrow_candidates(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, int most)
+{
+    narrow_way ways[WAYS_MOST];
+    const int count = list_ways(chip, spec, ways);
+    for (int i = 1; i < count; i++) {
+        const narrow_way way = ways[i];
+        if (way.algorithm.wgmma || way.algorithm.strip || !shares(chip, spec, way.algorithm)) continue;
+        memmove(ways + 1, ways, (size_t)i * sizeof *ways);
+        ways[0] = way;
+    }
+    for (int i = 0; i < count && i < most; i++) plan_way(chip, spec, ways[i].algorithm, &out[i]);
+    return count < most ? count : most;
 }
 
 /* --- launches -------------------------------------------------------------------------------------------------------- */
 
 template <class S>
-static cudaError_t start(const narrow_algorithm &c, const narrow_args &args, const ks_site &site, int bucket,
-                         cudaStream_t stream)
+static cudaError_t start_tile(const narrow_algorithm &c, const narrow_args &args, const ks_site &site, int bucket,
+                              cudaStream_t stream)
 {
     const dim3 grid((unsigned)c.grid, (unsigned)bucket);
-    const cudaError_t status =
-        c.wide ? ks_launch(narrow_tile<S, WIDE, WIDE, 2, 4>, grid, WIDE_THREADS, 0, false, stream, site, args)
-               : ks_launch(narrow_tile<S, SMALL, SMALL, 2, 2>, grid, SMALL_THREADS, 0, false, stream, site, args);
-    if (status != cudaSuccess || c.splits == 1 || ks_noting) return status;
+    return c.wide ? ks_launch(narrow_tile<S, WIDE, WIDE, 2, 4>, grid, WIDE_THREADS, 0, false, stream, site, args)
+                  : ks_launch(narrow_tile<S, SMALL, SMALL, 2, 2>, grid, SMALL_THREADS, 0, false, stream, site, args);
+}
+
+/* The slices' sums behind it, whatever has made them. */
+template <class S>
+static cudaError_t start_add(const narrow_algorithm &c, const narrow_args &args, const ks_site &site, int bucket,
+                             cudaStream_t stream)
+{
+    if (c.splits == 1 || c.strip || ks_noting) return cudaSuccess;
     const int64_t groups = over(args.a.rows * args.b.rows * args.batch, NARROW_ADD_THREADS);
     return ks_launch(narrow_add<S>, dim3((unsigned)least(groups, KS_GRID_MAX), (unsigned)bucket), NARROW_ADD_THREADS, 0,
                      false, stream, site, args);
 }
 
-ks_status narrow_launch(const ks_spec *spec, const void *algorithm, ks_site site, int bucket, cudaStream_t stream,
-                        ks_error *error)
+cudaError_t narrow_launch(const ks_chip *chip, const ks_spec *spec, const void *algorithm, const ks_site &site,
+                          int bucket, cudaStream_t stream)
 {
     narrow_algorithm c;
     memcpy(&c, algorithm, sizeof c);
     const narrow_args args = args_of(spec, c);
-    const cudaError_t status = spec->in[0].dtype == KS_INT8 ? start<int32_t>(c, args, site, bucket, stream)
-                                                            : start<float>(c, args, site, bucket, stream);
-    if (status == cudaSuccess) return KS_OK;
-    cudaGetLastError(); /* taken: reported here */
-    return ks_fail(error, KS_DEVICE, "matmul: launch failed: %s", cudaGetErrorString(status));
+    const bool integers = spec->in[0].dtype == KS_INT8;
+    cudaError_t status = c.wgmma    ? narrow_wgmma_launch(chip, spec, args, c, site, stream)
+                         : c.strip  ? narrow_strip_launch(spec, args, c, site, stream)
+                         : integers ? start_tile<int32_t>(c, args, site, bucket, stream)
+                                    : start_tile<float>(c, args, site, bucket, stream);
+    if (status == cudaSuccess)
+        status = integers ? start_add<int32_t>(c, args, site, bucket, stream)
+                          : start_add<float>(c, args, site, bucket, stream);
+    if (status != cudaSuccess) cudaGetLastError(); /* taken: the caller reports it */
+    return status;
 }

@@ -10,12 +10,14 @@ enum { NARROW_DEPTH = 64 /* values of K of a stage */, NARROW_PITCH = NARROW_DEP
 /* How an operand lies: along K or across it in steps of 16 or 4 bytes, else in any way. */
 typedef enum narrow_layout { NARROW_ALONG, NARROW_ACROSS, NARROW_ANY } narrow_layout;
 
-/* What a plan remembers; marked as none of the tables' kernels. The bits of an FP8 product follow from the slices. */
+/* What a plan remembers; marked as none of the tables' kernels. The bits of an FP8 product follow from the slices, and from what multiplies. */
 struct narrow_algorithm {
     uint8_t mark, wide; /* wide: tiles of 128 x 128; else 64 x 64 */
     int16_t splits;     /* slices of K, which a second launch adds in order */
     int32_t grid;
     int64_t slice; /* values of K */
+    int32_t wgmma; /* 0: tile.cuh's kernel, or strip.cuh's; else a row of wgmma.cu, plus 1 */
+    int32_t strip; /* 0, or the rows of strip.cuh's kernel */
 };
 
 /* An operand, as rows that are multiplied along K. */
@@ -33,17 +35,56 @@ struct narrow_operand {
 struct narrow_args {
     narrow_operand a, b;
     int64_t k, slice, batch, tiles_m, tiles_n;
+    int64_t line; /* elements from one row of the output to the next */
     int64_t batch_dims[KS_MATMUL_BATCH_RANK];
     int64_t counts[2]; /* of scales */
     uint64_t bias, c;
     int32_t batch_rank, splits, activation, out;
     float alpha;
     bool biased;
+    bool first, same_b; /* of the blocks that a product is done in; its columns of B are those of the one before */
 };
 
-/* ks_cuda_plan_fn, ks_cuda_launch_fn */
-ks_status narrow_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error);
-ks_status narrow_launch(const ks_spec *spec, const void *algorithm, ks_site site, int bucket, cudaStream_t stream,
-                        ks_error *error);
+/* An operand that is packed (pack.cuh); no CTAs: it is not. */
+struct narrow_pack_part {
+    narrow_operand operand;
+    uint64_t to;   /* bytes from the workspace */
+    int64_t pitch; /* bytes of a packed row */
+    int64_t step;  /* bytes from one matrix to the next, as it lies */
+    int64_t tiles_rows, tiles_k;
+    unsigned ctas;
+    bool wide, widens; /* 16 rows start on 16 bytes; FP8 becomes FP16 */
+};
+struct narrow_packing {
+    narrow_pack_part part[2];
+    int64_t k;
+    bool first; /* of the launches: it stamps the start */
+};
+
+enum { NARROW_WAYS_MOST = 8 };
+/* The plans that do a product, by rising predicted time but for one that shares launches, which is the first; one at least. Returns how many. */
+int narrow_candidates(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, int most);
+/* As ks_cuda_launch_fn. */
+cudaError_t narrow_launch(const ks_chip *chip, const ks_spec *spec, const void *algorithm, const ks_site &site,
+                          int bucket, cudaStream_t stream);
+
+/* strip.cu. Slices of K, and the predicted time; 0: it cannot. */
+double narrow_strip_choose(const ks_chip *chip, const ks_spec *spec, const narrow_args &args, narrow_algorithm *out);
+void narrow_strip_plan(const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c, ks_cuda_plan *out);
+cudaError_t narrow_strip_launch(const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c,
+                                const ks_site &site, cudaStream_t stream);
+
+enum { NARROW_WGMMA_ROWS = 5 };
+/* wgmma.cu. A row's best slices of K, and their predicted time; 0: it cannot. */
+double narrow_wgmma_choose(const ks_chip *chip, const ks_spec *spec, const narrow_args &args, int row,
+                           narrow_algorithm *out);
+/* Name, threads, shared memory, workspace. */
+void narrow_wgmma_plan(const ks_chip *chip, const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c,
+                       ks_cuda_plan *out);
+cudaError_t narrow_wgmma_launch(const ks_chip *chip, const ks_spec *spec, const narrow_args &args,
+                                const narrow_algorithm &c, const ks_site &site, cudaStream_t stream);
+/* Shared memory beyond 48 KiB; for matmul's setup. */
+cudaError_t narrow_wgmma_allow(ks_chip *chip);
+cudaError_t narrow_strip_allow(ks_chip *chip);
 
 #endif

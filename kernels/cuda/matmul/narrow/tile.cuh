@@ -32,12 +32,10 @@ __device__ __forceinline__ uint32_t narrow_byte(const unsigned char *at, bool th
     return there ? *at : 0;
 }
 
-/* Zeros where the operand has ended. */
-__device__ __forceinline__ uint4 narrow_read(const narrow_operand &o, const unsigned char *matrix, int64_t row0,
-                                             int64_t k0, int64_t end, int u)
+/* What a unit at (row, k) holds; zeros where the operand has ended. */
+__device__ __forceinline__ uint4 narrow_read_at(const narrow_operand &o, const unsigned char *matrix, int64_t row,
+                                                int64_t k, int64_t end)
 {
-    const narrow_unit unit = narrow_unit_of(o.layout, u);
-    const int64_t row = row0 + unit.row, k = k0 + unit.k;
     uint32_t words[4] = {};
     if (o.layout == NARROW_ALONG) {
         const unsigned char *at = matrix + row * o.row + k;
@@ -57,6 +55,13 @@ __device__ __forceinline__ uint4 narrow_read(const narrow_operand &o, const unsi
         for (int i = 0; i < 16; i++) words[i / 4] |= narrow_byte(at + i * o.along, k + i < end) << 8 * (i % 4);
     }
     return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+__device__ __forceinline__ uint4 narrow_read(const narrow_operand &o, const unsigned char *matrix, int64_t row0,
+                                             int64_t k0, int64_t end, int u)
+{
+    const narrow_unit unit = narrow_unit_of(o.layout, u);
+    return narrow_read_at(o, matrix, row0 + unit.row, k0 + unit.k, end);
 }
 
 /* Four rows of four bytes become four columns. */
@@ -103,7 +108,7 @@ __device__ __forceinline__ void narrow_halves(uint32_t word, bool e5m2, uint32_t
  * taken for values of K that are 8 apart, alike in both operands. */
 template <int MT, int NT>
 __device__ __forceinline__ void narrow_multiply(int32_t (&c)[MT][NT][4], const uint32_t (&a)[MT][4],
-                                                const uint32_t (&b)[NT][2], const narrow_args &)
+                                                const uint32_t (&b)[NT][2], bool, bool)
 {
 #pragma unroll
     for (int i = 0; i < MT; i++)
@@ -113,7 +118,7 @@ __device__ __forceinline__ void narrow_multiply(int32_t (&c)[MT][NT][4], const u
 
 template <int MT, int NT>
 __device__ __forceinline__ void narrow_multiply(float (&c)[MT][NT][4], const uint32_t (&a)[MT][4],
-                                                const uint32_t (&b)[NT][2], const narrow_args &args)
+                                                const uint32_t (&b)[NT][2], bool a_e5m2, bool b_e5m2)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -121,9 +126,9 @@ __device__ __forceinline__ void narrow_multiply(float (&c)[MT][NT][4], const uin
 #pragma unroll
         for (int i = 0; i < MT; i++)
 #pragma unroll
-            for (int r = 0; r < 2; r++) narrow_halves(a[i][2 * half + r], args.a.e5m2, x[i][r], x[i][r + 2]);
+            for (int r = 0; r < 2; r++) narrow_halves(a[i][2 * half + r], a_e5m2, x[i][r], x[i][r + 2]);
 #pragma unroll
-        for (int j = 0; j < NT; j++) narrow_halves(b[j][half], args.b.e5m2, y[j][0], y[j][1]);
+        for (int j = 0; j < NT; j++) narrow_halves(b[j][half], b_e5m2, y[j][0], y[j][1]);
 #pragma unroll
         for (int i = 0; i < MT; i++)
 #pragma unroll
@@ -158,21 +163,29 @@ __device__ __forceinline__ float narrow_scale(const narrow_operand &o, const uns
     return scales[o.each ? offset / o.matrix * o.rows + row : 0];
 }
 
+/* A bias of 0 changes nothing but the sign of a zero, so one that is not there is not added. */
+__device__ __forceinline__ float narrow_finish(const narrow_args &args, float sum, float scale_a, float scale_b,
+                                               float bias)
+{
+    float x = sum * scale_a * scale_b * args.alpha;
+    if (args.biased) x += bias;
+    return mm_activate(x, args.activation);
+}
+
 /* Element (i, j) of a matrix, from its sum. */
 template <class S>
 __device__ __forceinline__ void narrow_store(const narrow_args &args, const ks_job_sides &job,
                                              const narrow_place &place, int64_t i, int64_t j, S sum)
 {
-    const int64_t at = (place.item * args.a.rows + i) * args.b.rows + j;
+    const int64_t at = (place.item * args.a.rows + i) * args.line + j;
     unsigned char *const c = job.out + args.c;
     if (args.out == KS_INT32) {
         ((int32_t *)(void *)c)[at] = (int32_t)sum;
         return;
     }
-    float x =
-        (float)sum * narrow_scale(args.a, job.in, place.a, i) * narrow_scale(args.b, job.in, place.b, j) * args.alpha;
-    if (args.biased) x += ((const float *)(const void *)(job.in + args.bias))[j];
-    x = mm_activate(x, args.activation);
+    const float x = narrow_finish(args, (float)sum, narrow_scale(args.a, job.in, place.a, i),
+                                  narrow_scale(args.b, job.in, place.b, j),
+                                  args.biased ? ((const float *)(const void *)(job.in + args.bias))[j] : 0);
     if (args.out == KS_FP32)
         ((float *)(void *)c)[at] = x;
     else if (args.out == KS_FP16)
@@ -181,15 +194,15 @@ __device__ __forceinline__ void narrow_store(const narrow_args &args, const ks_j
         ((__nv_bfloat16 *)(void *)c)[at] = ks_round<__nv_bfloat16>(x);
 }
 
-/* Scales that are none. */
-__device__ __forceinline__ void narrow_check(const ks_site &site, const narrow_args &args, const ks_job_sides &job)
+/* Scales that are none: thread `first` of `threads` takes its share. */
+__device__ __forceinline__ void narrow_check(const ks_site &site, const narrow_args &args, const ks_job_sides &job,
+                                             int64_t first, int64_t threads)
 {
     for (int o = 0; o < 2; o++) {
         const narrow_operand &of = o ? args.b : args.a;
         if (!of.scaled) continue;
         const float *const scales = (const float *)(const void *)(job.in + of.scales);
-        for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < args.counts[o];
-             i += (int64_t)gridDim.x * blockDim.x)
+        for (int64_t i = first; i < args.counts[o]; i += threads)
             if (!(scales[i] >= KS_SCALE_LEAST && scales[i] < INFINITY)) ks_refuse(site, KS_MATMUL_SCALE_A + o, i);
     }
 }
@@ -212,7 +225,8 @@ __global__ void __launch_bounds__(WARPS_M *WARPS_N *KS_WARP)
     const unsigned from_b = (M + column + lane / 16 * 8 + lane % 8) * NARROW_PITCH + lane / 8 % 2 * 16;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
-    if (args.splits == 1) narrow_check(site, args, job);
+    if (args.splits == 1)
+        narrow_check(site, args, job, (int64_t)blockIdx.x * THREADS + threadIdx.x, (int64_t)gridDim.x * THREADS);
     const int64_t tiles = args.tiles_m * args.tiles_n, all = tiles * args.batch * args.splits;
 #pragma unroll 1
     for (int64_t index = blockIdx.x; index < all; index += gridDim.x) {
@@ -259,7 +273,7 @@ __global__ void __launch_bounds__(WARPS_M *WARPS_N *KS_WARP)
                     mm_ldmatrix<false>(two, of_b + j * 8 * NARROW_PITCH + at);
                     y[j][0] = two[0], y[j][1] = two[1], y[j + 1][0] = two[2], y[j + 1][1] = two[3];
                 }
-                narrow_multiply(c, x, y, args);
+                narrow_multiply(c, x, y, args.a.e5m2, args.b.e5m2);
             }
             if (more) keep(stage ^ 1);
             __syncthreads();
@@ -293,7 +307,8 @@ __global__ void __launch_bounds__(NARROW_ADD_THREADS) narrow_add(ks_site site, c
     const int64_t matrix = args.a.rows * args.b.rows, all = matrix * args.batch;
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
-    narrow_check(site, args, job);
+    narrow_check(site, args, job, (int64_t)blockIdx.x * NARROW_ADD_THREADS + threadIdx.x,
+                 (int64_t)gridDim.x * NARROW_ADD_THREADS);
     for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < all; at += (int64_t)gridDim.x * blockDim.x) {
         const int64_t item = at / matrix, within = at - item * matrix, i = within / args.b.rows;
         S sum = 0;

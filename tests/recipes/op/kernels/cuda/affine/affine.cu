@@ -63,4 +63,5 @@ const ks_cuda_op ks_affine_cuda = {.setup = affine_setup,
                                    .launch = affine_launch,
                                    .candidates = NULL,
                                    .adopt = NULL,
-                                   .revision = NULL};
+                                   .revision = NULL,
+                                   .starts_anywhere = NULL};
