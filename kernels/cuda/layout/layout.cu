@@ -17,10 +17,10 @@
 enum layout_family { LAYOUT_WORDS, LAYOUT_PACKS, LAYOUT_TILES, LAYOUT_RUNS };
 enum {
     CTAS_SM = 8,             /* that a grid has at most */
-    RUNS_CTAS_SM = 4,        /* of layout_runs: as many as fit */
+    RUNS_CTAS_SM = 3,        /* of layout_runs: as many as fit */
+    LANES_LEAST = 2,         /* log2 of those of a line */
     FEW_THREADS = 64,        /* of a CTA where not every SM would get one */
     TILE_LEAST = 16,         /* elements along either axis of a tile, at least */
-    TILE_BYTES = 16 << 10,   /* of the largest one */
     TILE_WORDS = 64,         /* of one of its lines, at most */
     TILE_LINES = 128,        /* at most */
     TILE_FEW = 512,          /* words of the smallest one, where not every SM would get one */
@@ -139,7 +139,7 @@ static void choose_tile(const ks_chip *chip, const ks_layout_copy &copy, int lin
     layout_tiles *t = &go->t;
     t->words_log2 = layout_log2(words < TILE_WORDS / (length > 2 ? 2 : 1) ? words : TILE_WORDS / (length > 2 ? 2 : 1));
     if (t->words_log2 < words_least) t->words_log2 = words_least;
-    t->rows_log2 = layout_log2(TILE_BYTES / word) - t->words_log2;
+    t->rows_log2 = layout_log2(LAYOUT_TILE_BYTES / word) - t->words_log2;
     while (t->rows_log2 > rows_least && ((int64_t)1 << (t->rows_log2 - 1) >= rows || 1 << t->rows_log2 > TILE_LINES))
         t->rows_log2--;
     for (;;) {
@@ -277,15 +277,22 @@ static bool args_of_runs(const ks_spec *spec, layout_launch *go)
     if (!(op == KS_LAYOUT_CONCAT ? parts_of_concat : op == KS_LAYOUT_PAD ? part_of_pad : part_of_box)(spec, go))
         return false;
     const bool any = !on_vectors(*l, size, false);
-    int64_t chunks = 0, lines = 1, bytes = 0;
+    int64_t chunks = 0, lines = 1, bytes = 0, pieces = 0, most = 0;
     for (int p = 0; p < l->parts; p++) {
-        l->part[p].first_chunk = chunks;
-        chunks += chunks_of(l->part[p].length, size, any);
+        const int64_t n = chunks_of(l->part[p].length, size, any);
+        chunks += n;
         bytes += l->part[p].length * size;
+        if (n > most) most = n;
+    }
+    l->lanes_log2 = LANES_LEAST;
+    while (1 << l->lanes_log2 < KS_WARP && (int64_t)LAYOUT_CHUNKS << l->lanes_log2 < most) l->lanes_log2++;
+    for (int p = 0; p < l->parts; p++) {
+        l->part[p].first_piece = pieces;
+        pieces += over(chunks_of(l->part[p].length, size, any), (int64_t)LAYOUT_CHUNKS << l->lanes_log2);
     }
     for (int d = 0; d < l->rank; d++) lines *= l->axis[d].per.by;
-    l->chunks = ks_divider_of(chunks);
-    l->items = lines * chunks;
+    l->pieces = ks_divider_of(pieces);
+    l->items = lines * pieces;
     l->out = spec->out[0].offset;
     l->first = l->last = true;
     go->aligned = !any && on_vectors(*l, size, true);
@@ -306,7 +313,7 @@ static void settle_grid(const ks_chip *chip, bool few, layout_launch *go)
 {
     const int64_t each = go->c.family == LAYOUT_PACKS ? 16 / go->word : 1;
     const int64_t work = go->c.family == LAYOUT_TILES  ? go->t.tiles * LAYOUT_THREADS
-                         : go->c.family == LAYOUT_RUNS ? go->l.items
+                         : go->c.family == LAYOUT_RUNS ? go->l.items << go->l.lanes_log2
                                                        : over(go->a.items, each);
     const int64_t room = (int64_t)chip->sms * (go->c.family == LAYOUT_RUNS ? RUNS_CTAS_SM : CTAS_SM);
     go->threads = LAYOUT_THREADS;
@@ -373,7 +380,8 @@ static layout_lines<ks_divider32> narrow(const layout_lines<ks_divider> &l)
     layout_lines<ks_divider32> to = {};
     to.rank = l.rank;
     to.parts = l.parts;
-    to.chunks = ks_divider32_of(l.chunks.by);
+    to.lanes_log2 = l.lanes_log2;
+    to.pieces = ks_divider32_of(l.pieces.by);
     to.items = (int32_t)l.items;
     to.out = l.out;
     to.mode = l.mode;
@@ -390,7 +398,7 @@ static layout_lines<ks_divider32> narrow(const layout_lines<ks_divider> &l)
                       (int32_t)part.before,
                       (int32_t)part.inside,
                       (int32_t)part.length,
-                      (int32_t)part.first_chunk};
+                      (int32_t)part.first_piece};
     }
     return to;
 }

@@ -1,16 +1,21 @@
-/* Lines that are lines on both sides, but begin anywhere: a thread writes 16 bytes that begin on 16 bytes of the output, and reads the two
- * vectors in which theirs lie. A line may be made of several inputs' (concat), and have a border (pad). */
+/* Lines that are lines on both sides, but begin anywhere: a thread writes chunks of 16 bytes that begin on 16 bytes of the output, and reads the
+ * two vectors in which theirs lie. A line may be made of several inputs' (concat), and have a border (pad).
+ *
+ * Threads  lanes of a warp take a piece of a line: 2^lanes_log2 of them, LAYOUT_CHUNKS chunks each. */
 #ifndef KS_LAYOUT_RUNS_CUH
 #define KS_LAYOUT_RUNS_CUH
 
+#include "cuda/common/warp.cuh"
 #include "cuda/layout/common.cuh"
+
+enum { LAYOUT_CHUNKS = 4 };
 
 /* One input's part of each line, in elements. */
 template <class D>
 struct layout_part {
     size_t in;                              /* bytes from the side's begin */
     int64_t from_start, to_start, row_from; /* row_from: elements of one step of the axes' `from` */
-    typename D::index before, inside, length, first_chunk;
+    typename D::index before, inside, length, first_piece;
 };
 
 template <class D>
@@ -19,49 +24,52 @@ struct layout_lines {
     layout_axis<D> axis[KS_LAYOUT_AXES_MAX];
     int parts;
     layout_part<D> part[KS_INPUTS_MAX];
-    D chunks;                /* of a line, at most */
-    typename D::index items; /* lines * chunks */
+    int lanes_log2;
+    D pieces;                /* of a line */
+    typename D::index items; /* lines * pieces */
     size_t out;
     int mode;
     uint4 fill;
     bool first, last;
 };
 
-/* Where a chunk lies. element: the first one's index in its part, below 0 where the chunk begins in front of it. */
+/* A part of a line, and the lane's first chunk in it. */
 template <class W>
-struct layout_chunk {
-    W *to;         /* on 16 bytes */
-    const W *from; /* of the part's element `before` */
-    int64_t element;
+struct layout_piece {
+    W *to;         /* the chunk, on 16 bytes */
+    const W *from; /* the input's element that the part's element `before` is */
+    int64_t at;    /* the chunk's first element in the part: below 0 where it begins in front of it */
     int part;
     bool fill; /* the line is the value's */
 };
 
 template <class W, class D>
-__device__ __forceinline__ layout_chunk<W> layout_find_chunk(const layout_lines<D> &a, const ks_job_sides &job,
-                                                             typename D::index item)
+__device__ __forceinline__ layout_piece<W> layout_find_piece(const layout_lines<D> &a, const ks_job_sides &job,
+                                                             typename D::index item, int lane)
 {
     typedef typename D::index index;
-    layout_chunk<W> c = {};
-    index line = a.chunks.of(item), at = item - line * a.chunks.by;
+    layout_piece<W> p = {};
+    index line = a.pieces.of(item);
+    const index piece = item - line * a.pieces.by;
     int64_t from = 0, to = 0;
-    while (c.part + 1 < a.parts && at >= a.part[c.part + 1].first_chunk) c.part++;
-    const layout_part<D> &part = a.part[c.part];
+    while (p.part + 1 < a.parts && piece >= a.part[p.part + 1].first_piece) p.part++;
+    const layout_part<D> &part = a.part[p.part];
     for (int d = a.rank - 1; d >= 0; d--) {
         const layout_axis<D> &axis = a.axis[d];
         const index left = d > 0 ? axis.per.of(line) : 0, i = line - left * axis.per.by;
         const index inside = layout_inside(axis.before, axis.extent, a.mode, i);
         line = left;
-        c.fill = c.fill || inside < 0;
+        p.fill = p.fill || inside < 0;
         from += (int64_t)inside * axis.from;
         to += (int64_t)i * axis.to;
     }
     W *const begin = (W *)(void *)(job.out + a.out) + part.to_start + to;
-    const uintptr_t whole = (uintptr_t)begin & ~(uintptr_t)15;
-    c.to = (W *)(whole + (size_t)(at - part.first_chunk) * 16);
-    c.element = ((int64_t)((uintptr_t)c.to - (uintptr_t)begin)) / (int64_t)sizeof(W);
-    c.from = (const W *)(const void *)(job.in + part.in) + part.from_start + from * part.row_from;
-    return c;
+    const int over = (int)((uintptr_t)begin % 16) / (int)sizeof(W);
+    const int64_t chunk = ((int64_t)(piece - part.first_piece) * LAYOUT_CHUNKS << a.lanes_log2) + lane;
+    p.at = chunk * (16 / (int)sizeof(W)) - over;
+    p.to = begin + p.at;
+    p.from = (const W *)(const void *)(job.in + part.in) + part.from_start + from * part.row_from;
+    return p;
 }
 
 /* 16 bytes from `by` bytes on of two vectors. */
@@ -78,54 +86,56 @@ __device__ __forceinline__ uint4 layout_shifted(const uint4 &low, const uint4 &h
                       __funnelshift_r(u[2], u[3], bits), __funnelshift_r(u[3], u[4], bits));
 }
 
-/* A chunk that is not all of the input's: element by element. */
+/* A chunk that is not all of the input's: element by element. to, at: its own. */
 template <class W, class D>
-__device__ void layout_mixed_chunk(const layout_lines<D> &a, const layout_chunk<W> &c)
+__device__ __forceinline__ void layout_mix(const layout_lines<D> &a, const layout_piece<W> &p, W *to, int64_t at)
 {
+    typedef typename D::index index;
     constexpr int LENGTH = 16 / (int)sizeof(W);
-    const layout_part<D> &part = a.part[c.part];
-#pragma unroll 4
+    const layout_part<D> &part = a.part[p.part];
+    const W fill = *(const W *)(const void *)&a.fill;
+#pragma unroll
     for (int i = 0; i < LENGTH; i++) {
-        const int64_t element = c.element + i;
+        const index element = (index)at + i;
         if (element < 0 || element >= part.length) continue;
-        const int64_t inside = layout_inside<int64_t>(part.before, part.inside, a.mode, element);
-        c.to[i] = c.fill || inside < 0 ? *(const W *)(const void *)&a.fill : __ldg(c.from + inside);
+        const index inside = p.fill ? -1 : layout_inside(part.before, part.inside, a.mode, element);
+        to[i] = inside < 0 ? fill : __ldg(p.from + inside);
     }
 }
 
 template <class W, class D>
-__global__ void __launch_bounds__(LAYOUT_THREADS, 4)
+__global__ void __launch_bounds__(LAYOUT_THREADS, 3)
     layout_runs(ks_site site, const __grid_constant__ layout_lines<D> a)
 {
     typedef typename D::index index;
-    constexpr int FLIGHT = 2, LENGTH = 16 / (int)sizeof(W);
+    constexpr int LENGTH = 16 / (int)sizeof(W);
     ks_job_sides job;
     if (!layout_enter(site, a, &job)) return;
-    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; first < a.items; first += FLIGHT * threads) {
-        uint4 low[FLIGHT], high[FLIGHT], *to[FLIGHT]; /* to: NULL: by elements */
-        unsigned by[FLIGHT];
+    const int lanes = 1 << a.lanes_log2, step = LENGTH << a.lanes_log2;
+    const int64_t threads = (int64_t)gridDim.x * blockDim.x, first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    for (int64_t item = first >> a.lanes_log2; item < a.items; item += threads >> a.lanes_log2) {
+        const layout_piece<W> p = layout_find_piece<W>(a, job, (index)item, (int)threadIdx.x & (lanes - 1));
+        const layout_part<D> &part = a.part[p.part];
+        const uintptr_t begin = (uintptr_t)(p.from + (p.at - part.before));
+        const unsigned by = (unsigned)(begin % 16); /* of each chunk */
+        const uint4 *const from = (const uint4 *)(begin - by);
+        const int64_t last = p.fill ? -1 : (int64_t)part.before + part.inside - LENGTH;
+        uint4 low[LAYOUT_CHUNKS], high[LAYOUT_CHUNKS];
 #pragma unroll
-        for (int k = 0; k < FLIGHT; k++) {
-            to[k] = NULL;
+        for (int k = 0; k < LAYOUT_CHUNKS; k++) {
+            const int64_t at = p.at + k * step;
             low[k] = high[k] = make_uint4(0, 0, 0, 0);
-            if (first + k * threads >= a.items) continue;
-            const layout_chunk<W> c = layout_find_chunk<W>(a, job, (index)(first + k * threads));
-            const layout_part<D> &part = a.part[c.part];
-            if (c.fill || c.element < part.before || c.element + LENGTH > (int64_t)part.before + part.inside) continue;
-            const uintptr_t begin = (uintptr_t)(c.from + (c.element - part.before));
-            to[k] = (uint4 *)(void *)c.to;
-            by[k] = (unsigned)(begin % 16);
-            low[k] = __ldg((const uint4 *)(begin - by[k]));
-            if (by[k]) high[k] = __ldg((const uint4 *)(begin - by[k]) + 1);
+            if (at < part.before || at > last) continue;
+            low[k] = __ldg(from + k * lanes);
+            if (by) high[k] = __ldg(from + k * lanes + 1);
         }
 #pragma unroll
-        for (int k = 0; k < FLIGHT; k++) {
-            if (first + k * threads >= a.items) continue;
-            if (to[k])
-                *to[k] = layout_shifted(low[k], high[k], by[k]);
-            else
-                layout_mixed_chunk(a, layout_find_chunk<W>(a, job, (index)(first + k * threads)));
+        for (int k = 0; k < LAYOUT_CHUNKS; k++) {
+            const int64_t at = p.at + k * step;
+            if (at >= part.before && at <= last)
+                *(uint4 *)(void *)(p.to + k * step) = by ? layout_shifted(low[k], high[k], by) : low[k];
+            else if (at < part.length)
+                layout_mix(a, p, p.to + k * step, at);
         }
     }
     if (a.last) ks_leave(site);

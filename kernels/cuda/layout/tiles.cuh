@@ -6,6 +6,8 @@
 
 #include "cuda/layout/common.cuh"
 
+enum { LAYOUT_TILE_BYTES = 16 << 10 }; /* of the largest tile */
+
 /* Of the box's axes the last two: one along which the input's elements are neighbours, and the output's last one. */
 struct layout_tiles {
     int64_t rows, columns;       /* their extents */
@@ -77,37 +79,66 @@ __device__ __forceinline__ void layout_turn(const uint4 (&v)[4], uint32_t (&word
     }
 }
 
+/* What a thread reads of a tile at a time: ROWS rows, each a word of LENGTH columns. EACH: of the largest tile; those of a batch are under way
+ * together. */
+template <class W, bool VECTORS>
+struct layout_unit {
+    typedef typename layout_word_of<(int)sizeof(W)>::type word_type;
+    static constexpr int LENGTH = layout_word_length((int)sizeof(W)), ROWS = VECTORS ? 16 / (int)sizeof(W) : 1;
+    static constexpr int EACH = LAYOUT_TILE_BYTES / (int)sizeof(word_type) / ROWS / LAYOUT_THREADS;
+    static constexpr int BATCH = EACH < 4 ? EACH : 4;
+
+    int row, at; /* first row, and the word in its line */
+    bool there;
+    uint4 vector[VECTORS ? LENGTH : 1];
+    word_type word; /* of one row */
+
+    __device__ __forceinline__ void read(const layout_tiles &t, const W *in, int64_t rows, int64_t columns, int unit)
+    {
+        const int groups_log2 = t.rows_log2 - layout_log2(ROWS);
+        row = (unit & ((1 << groups_log2) - 1)) * ROWS;
+        at = unit >> groups_log2;
+        there = at < 1 << t.words_log2 && row < rows && at * LENGTH < columns;
+        const W *from = in + row + (int64_t)at * LENGTH * t.column_from;
+        if constexpr (!VECTORS) word = 0;
+#pragma unroll
+        for (int i = 0; i < LENGTH; i++) {
+            const bool inside = there && at * LENGTH + i < columns;
+            if constexpr (VECTORS)
+                vector[i] =
+                    inside ? __ldg((const uint4 *)(const void *)(from + i * t.column_from)) : make_uint4(0, 0, 0, 0);
+            else if (inside)
+                word |= (word_type)__ldg(from + i * t.column_from) << (8 * (int)sizeof(W) * i);
+        }
+    }
+    __device__ __forceinline__ void keep(word_type *tile, int pitch) const
+    {
+        word_type words[ROWS];
+        if (!there) return;
+        if constexpr (VECTORS)
+            layout_turn(vector, words);
+        else
+            words[0] = word;
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) tile[(row + i) * pitch + at] = words[i];
+    }
+};
+
 /* VECTORS: columns of the input begin on 16 bytes, and a thread reads so many of each column of a word; else an element of each. in, out: the
  * tile's first element. rows, columns: what the box has from there on. */
 template <class W, bool VECTORS>
 __device__ __forceinline__ void layout_read_tile(const layout_tiles &t, const W *in, int64_t rows, int64_t columns,
                                                  typename layout_word_of<(int)sizeof(W)>::type *tile)
 {
-    typedef typename layout_word_of<(int)sizeof(W)>::type word_type;
-    constexpr int LENGTH = layout_word_length((int)sizeof(W)), ROWS = VECTORS ? 16 / (int)sizeof(W) : 1;
-    const int pitch = (1 << t.words_log2) + 1, groups_log2 = t.rows_log2 - layout_log2(ROWS);
-#pragma unroll 4
-    for (int unit = (int)threadIdx.x; unit < 1 << (groups_log2 + t.words_log2); unit += LAYOUT_THREADS) {
-        const int row = (unit & ((1 << groups_log2) - 1)) * ROWS, at = unit >> groups_log2;
-        if (row >= rows || at * LENGTH >= columns) continue;
-        const W *from = in + row + (int64_t)at * LENGTH * t.column_from;
-        word_type word[ROWS];
-        if constexpr (VECTORS) {
-            uint4 v[LENGTH];
+    typedef layout_unit<W, VECTORS> unit;
+    const int pitch = (1 << t.words_log2) + 1, all = 1 << (t.rows_log2 - layout_log2(unit::ROWS) + t.words_log2);
+#pragma unroll 1
+    for (int first = (int)threadIdx.x; first < all; first += unit::BATCH * LAYOUT_THREADS) {
+        unit units[unit::BATCH];
 #pragma unroll
-            for (int i = 0; i < LENGTH; i++)
-                v[i] = at * LENGTH + i < columns ? __ldg((const uint4 *)(const void *)(from + i * t.column_from))
-                                                 : make_uint4(0, 0, 0, 0);
-            layout_turn(v, word);
-        } else {
-            word[0] = 0;
+        for (int i = 0; i < unit::BATCH; i++) units[i].read(t, in, rows, columns, first + i * LAYOUT_THREADS);
 #pragma unroll
-            for (int i = 0; i < LENGTH; i++)
-                if (at * LENGTH + i < columns)
-                    word[0] |= (word_type)__ldg(from + i * t.column_from) << (8 * (int)sizeof(W) * i);
-        }
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) tile[(row + i) * pitch + at] = word[i];
+        for (int i = 0; i < unit::BATCH; i++) units[i].keep(tile, pitch);
     }
 }
 
