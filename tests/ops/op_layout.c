@@ -499,6 +499,22 @@ static void each_kernel(void **state)
             c.spec.params[KS_LAYOUT_MODE].i = c.mode;
             try_on(&c, false);
         }
+    /* Lines that begin anywhere, of one input and of several, and some that are too short for it. */
+    static const int64_t lines[][3] = {{9, 70, 3}, {5, 129, 33}, {1, 300, 77}, {40, 2, 1}, {7, 64, 64}, {3, 1, 200}};
+    for (size_t n = 0; n < sizeof lines / sizeof *lines; n++)
+        for (int size = 0; size < 4; size++) {
+            layout_case c = new_case(KS_LAYOUT_CONCAT, sizes[size], 2, lines[n]);
+            c.axis = 1;
+            c.spec.params[KS_LAYOUT_AXIS].i = 1;
+            for (int i = 1; i < 3; i++)
+                set_input(&c.spec, i, sizes[size], 2,
+                          (const int64_t[]){lines[n][0], i == 1 ? lines[n][2] : 1 + lines[n][1] / 2});
+            try_on(&c, false);
+            c = new_case(KS_LAYOUT_SLICE, sizes[size], 2, lines[n]);
+            for (int i = 0; i < 2; i++) c.start[i] = lines[n][i] / 3, c.step[i] = 1;
+            set_list(&c, KS_LAYOUT_STARTS, c.start);
+            try_on(&c, false);
+        }
 }
 
 /* What is too much for a quick test of the reference, and needs many CTAs. */
