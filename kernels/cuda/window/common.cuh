@@ -8,7 +8,7 @@
 
 enum { WINDOW_THREADS = 256 };
 
-/* n / by of any n below 2^31, in three instructions: of 64 bits it takes about twenty. */
+/* n / by of any n below 2^31, by one product of 32 bits. */
 struct window_divider32 {
     int32_t by;
     uint32_t
