@@ -20,8 +20,10 @@
 
 enum {
     REDUCE_SEGMENT_THREADS = 256,
+    REDUCE_SEGMENT_LANES = 8,   /* of a part of a warp */
     REDUCE_SEGMENT_ALONE = 16,  /* elements that one thread takes, at most; */
-    REDUCE_SEGMENT_WARP = 1024, /* a warp */
+    REDUCE_SEGMENT_PART = 512,  /* a part of a warp; */
+    REDUCE_SEGMENT_WARP = 2048, /* a warp */
     REDUCE_SEGMENT_LINES = 8    /* of a thread of columns, in flight at once */
 };
 
@@ -60,12 +62,11 @@ __device__ __forceinline__ void reduce_check_segments(const ks_site &site, const
     }
 }
 
-/* The last of `count` segments for which number(its offset, it) is at most `wanted`, as far as offsets rise. */
+/* The last of the segments from low to high for which number(its offset, it) is at most `wanted`, as far as offsets rise. */
 template <class Number>
 __device__ __forceinline__ int64_t reduce_find_segment(const reduce_segments &s, const unsigned char *offsets,
-                                                       int64_t wanted, Number number)
+                                                       int64_t wanted, int64_t low, int64_t high, Number number)
 {
-    int64_t low = 0, high = s.count - 1;
     while (low < high) {
         const int64_t middle = low + (high - low + 1) / 2;
         const int64_t at = min(max(reduce_segment_offset(s, offsets, middle), (int64_t)0), s.extent);
@@ -73,6 +74,26 @@ __device__ __forceinline__ int64_t reduce_find_segment(const reduce_segments &s,
             low = middle;
         else
             high = middle - 1;
+    }
+    return low;
+}
+
+/* Among all of them, by a warp whose threads want the same: 32 places at a time. */
+template <class Number>
+__device__ __forceinline__ int64_t reduce_find_together(const reduce_segments &s, const unsigned char *offsets,
+                                                        int64_t wanted, Number number)
+{
+    const int lane_id = (int)threadIdx.x % KS_WARP;
+    int64_t low = 0, high = s.count - 1;
+    while (low < high) {
+        const int64_t step = (high - low + KS_WARP - 1) / KS_WARP, middle = low + (lane_id + 1) * step;
+        bool reached = false;
+        if (middle <= high) {
+            const int64_t at = min(max(reduce_segment_offset(s, offsets, middle), (int64_t)0), s.extent);
+            reached = number(at, middle) <= wanted;
+        }
+        low += __popc(__ballot_sync(0xFFFFFFFFu, reached)) * step;
+        high = min(high, low + step - 1);
     }
     return low;
 }
@@ -89,13 +110,20 @@ __device__ __forceinline__ reduce_piece reduce_segment_of(const reduce_segments 
     return p;
 }
 
-/* The piece of that number. */
+/* Which segment the piece of that number is of. */
+struct reduce_segment_number {
+    int shift;
+    __device__ __forceinline__ int64_t operator()(int64_t at, int64_t i) const
+    {
+        return i + (at >> shift);
+    }
+};
+
+/* The piece of that number, whose segment is one from low to high. */
 __device__ __forceinline__ reduce_piece reduce_piece_of(const reduce_segments &s, const unsigned char *offsets,
-                                                        int64_t number)
+                                                        int64_t part, int64_t slot, int64_t low, int64_t high)
 {
-    const int64_t part = s.outer == 1 ? 0 : number / s.slots, slot = number - part * s.slots;
-    const int64_t segment =
-        reduce_find_segment(s, offsets, slot, [&](int64_t at, int64_t i) { return i + (at >> s.shift); });
+    const int64_t segment = reduce_find_segment(s, offsets, slot, low, high, reduce_segment_number{s.shift});
     reduce_piece p = reduce_segment_of(s, offsets, part, segment);
     if (p.whole < 0) return p;
     const int64_t piece = slot - segment - (p.begin >> s.shift), most = (int64_t)1 << s.shift;
@@ -104,6 +132,27 @@ __device__ __forceinline__ reduce_piece reduce_piece_of(const reduce_segments &s
     p.length = (int)min(p.whole - p.from, most);
     if (p.state >= 0) p.state += piece;
     return p;
+}
+
+/* Of any segment. */
+__device__ __forceinline__ reduce_piece reduce_piece_of(const reduce_segments &s, const unsigned char *offsets,
+                                                        int64_t number)
+{
+    const int64_t part = s.outer == 1 ? 0 : number / s.slots;
+    return reduce_piece_of(s, offsets, part, number - part * s.slots, 0, s.count - 1);
+}
+
+/* Of a CTA's threads each its own, from number `first` on: numbers rise by one from a segment to the next at least, so those of one part
+ * are of the first one's segment, or of one of as many behind it as numbers lie between. */
+__device__ __forceinline__ reduce_piece reduce_piece_near(const reduce_segments &s, const unsigned char *offsets,
+                                                          int64_t first, bool wanted)
+{
+    const int64_t number = first + (int)threadIdx.x, part = s.outer == 1 ? 0 : first / s.slots;
+    const int64_t slot = first - part * s.slots;
+    const int64_t low = reduce_find_together(s, offsets, slot, reduce_segment_number{s.shift});
+    if (!wanted) return {0, 0, 0, 0, -1, 0, -1};
+    if (slot + (int)threadIdx.x >= s.slots) return reduce_piece_of(s, offsets, number); /* of a later part */
+    return reduce_piece_of(s, offsets, part, slot + (int)threadIdx.x, low, min(low + (int)threadIdx.x, s.count - 1));
 }
 
 /* first: of the segment; any: it has one. */
@@ -194,56 +243,56 @@ __device__ __forceinline__ typename Op::State reduce_segment_piece(const Op &op,
                      [&](int n) { return p.begin + p.from + lane_id * E + (int64_t)(n / E) * width * E + n % E; });
 }
 
-/* Each of the first `together` threads looks for a piece of its own, and takes it where it is short; those of some length are taken by the
- * warp, one after the other, and then the others by the CTA. */
+/* Each of the first `together` threads looks for a piece of its own, and takes it where it is short. Then all warps take those of some
+ * length, four at a time each, then the longer ones one at a time, and at last the CTA the longest. */
 template <class Op>
-__global__ void __launch_bounds__(REDUCE_SEGMENT_THREADS, reduce_segment_is_wide<Op> ? 1 : 2)
+__global__ void __launch_bounds__(REDUCE_SEGMENT_THREADS, reduce_segment_is_wide<Op> ? 1 : 3)
     reduce_segment_rows(ks_site site, const __grid_constant__ reduce_segments s, Op op)
 {
     __shared__ typename Op::State shared[KS_WARPS_MAX];
     __shared__ reduce_piece pieces[REDUCE_SEGMENT_THREADS];
-    __shared__ int longer[REDUCE_SEGMENT_THREADS], longer_count;                                   /* of the CTA */
-    __shared__ int middle[REDUCE_SEGMENT_THREADS], middle_count[REDUCE_SEGMENT_THREADS / KS_WARP]; /* of each warp */
+    __shared__ int listed[3][REDUCE_SEGMENT_THREADS], counts[3]; /* of parts of a warp, of warps, of the CTA */
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const unsigned char *const offsets = job.in + s.offsets;
     const void *const in = job.in + s.offset;
     typename Op::State *const states = (typename Op::State *)(void *)ks_workspace(site);
-    const int thread = (int)threadIdx.x, warp = thread / KS_WARP;
+    const int thread = (int)threadIdx.x;
     reduce_check_segments(site, s, offsets);
     for (int64_t first = (int64_t)blockIdx.x * s.together; first < s.items; first += (int64_t)gridDim.x * s.together) {
-        if (thread == 0) longer_count = 0;
-        if (thread % KS_WARP == 0) middle_count[warp] = 0;
+        if (thread < 3) counts[thread] = 0;
         __syncthreads();
-        reduce_piece own = {0, 0, 0, 0, -1, 0, -1};
-        if (thread < s.together && first + thread < s.items) own = reduce_piece_of(s, offsets, first + thread);
-        pieces[thread] = own;
-        if (own.length > REDUCE_SEGMENT_WARP)
-            longer[atomicAdd(&longer_count, 1)] = thread;
-        else if (own.length > REDUCE_SEGMENT_ALONE)
-            middle[warp * KS_WARP + atomicAdd(&middle_count[warp], 1)] = thread;
-        if (own.length > REDUCE_SEGMENT_ALONE) own.length = -1;
-        __syncwarp();
-        int width = 1, taken = 0, next = 0;
-        for (;;) { /* one body for all three */
-            const int lane_id = thread & (width - 1);
-            typename Op::State state = reduce_segment_piece(op, in, s, own, width, lane_id);
-            state = reduce_across(op, state, width, shared);
-            if (lane_id == 0 && own.length >= 0) {
-                if (own.state < 0)
-                    reduce_finish_segment(op, s, own, state, job.out, 0);
-                else
-                    states[own.state] = state;
+        reduce_piece own = reduce_piece_near(s, offsets, first, thread < s.together && first + thread < s.items);
+        if (own.length > REDUCE_SEGMENT_ALONE) {
+            const int level = (own.length > REDUCE_SEGMENT_PART) + (own.length > REDUCE_SEGMENT_WARP);
+            pieces[thread] = own;
+            listed[level][atomicAdd(&counts[level], 1)] = thread;
+            own.length = -1;
+        }
+        __syncthreads();
+#pragma unroll 1
+        for (int level = -1; level < 3; level++) { /* one body for all */
+            const int width = level < 0    ? 1
+                              : level == 0 ? (int)REDUCE_SEGMENT_LANES
+                              : level == 1 ? (int)KS_WARP
+                                           : (int)REDUCE_SEGMENT_THREADS;
+            const int groups = REDUCE_SEGMENT_THREADS / width, lane_id = thread & (width - 1);
+            const int count = level < 0 ? groups : counts[level];
+#pragma unroll 1
+            for (int next = 0; next < count; next += groups) {
+                const int place = next + thread / width; /* groups without one still take part in shuffles */
+                if (level >= 0 && place < count) own = pieces[listed[level][place]];
+                if (place >= count) own.length = -1;
+                typename Op::State state = reduce_segment_piece(op, in, s, own, width, lane_id);
+                state = reduce_across(op, state, width, shared);
+                if (lane_id == 0 && own.length >= 0) {
+                    if (own.state < 0)
+                        reduce_finish_segment(op, s, own, state, job.out, 0);
+                    else
+                        states[own.state] = state;
+                }
+                if (width > KS_WARP) __syncthreads(); /* `shared` is free */
             }
-            if (taken < middle_count[warp]) {
-                width = KS_WARP;
-                own = pieces[middle[warp * KS_WARP + taken++]];
-                continue;
-            }
-            __syncthreads(); /* the list is complete, and `shared` free */
-            if (next == longer_count) break;
-            width = REDUCE_SEGMENT_THREADS;
-            own = pieces[longer[next++]];
         }
         __syncthreads();
     }
@@ -297,7 +346,8 @@ __device__ __forceinline__ reduce_piece reduce_pieces_of(const reduce_segments &
                                                          int64_t number)
 {
     const int64_t part = s.outer == 1 ? 0 : number / s.blocks, block = number - part * s.blocks;
-    const int64_t segment = reduce_find_segment(s, offsets, block, [&](int64_t at, int64_t) { return at >> s.shift; });
+    const int64_t segment =
+        reduce_find_segment(s, offsets, block, 0, s.count - 1, [&](int64_t at, int64_t) { return at >> s.shift; });
     reduce_piece p = reduce_segment_of(s, offsets, part, segment);
     if (p.state < 0 || p.begin >> s.shift != block) p.whole = -1;
     return p;

@@ -5,10 +5,11 @@
 #include <string.h>
 
 enum {
-    MASKED_PACKS = 4,       /* vectors of a thread, at most */
-    MASKED_DEEP = 8,        /* elements of a thread of masked_any, about */
-    MASKED_ACROSS = 32,     /* rows side by side, where they are columns */
-    MAPPED_AGAIN = 64 << 10 /* bytes that may be read more than once over the link */
+    MASKED_PACKS = 4,        /* vectors of a thread, at most */
+    MASKED_FEW_THREADS = 64, /* of a CTA of short rows, where there are many: CTAs follow each other without gaps */
+    MASKED_DEEP = 8,         /* elements of a thread of masked_any, about */
+    MASKED_ACROSS = 32,      /* rows side by side, where they are columns */
+    MAPPED_AGAIN = 64 << 10  /* bytes that may be read more than once over the link */
 };
 
 /* What a plan remembers: packs 0 for softmax_masked_any. */
@@ -45,6 +46,9 @@ static softmax_masked masked_of(const ks_spec *spec)
     q.selection = ks_softmax_selection_of(spec);
     q.scale = spec->params[KS_SOFTMAX_SCALE].d;
     q.out = spec->out[0].dtype;
+    q.sharing = ks_divider_of(q.selection.sharing);
+    q.square = ks_divider_of(q.selection.square);
+    for (int i = 0; i < q.selection.steps; i++) q.extent[i] = ks_divider_of(q.selection.step[i].extent);
     if (ks_has_input(spec, KS_SOFTMAX_LENGTHS)) q.lengths_offset = spec->in[KS_SOFTMAX_LENGTHS].offset;
     if (!ks_has_input(spec, KS_SOFTMAX_MASK)) return q;
     q.mask_offset = mask->offset;
@@ -56,18 +60,24 @@ static softmax_masked masked_of(const ks_spec *spec)
 
 /* --- choosing -------------------------------------------------------------------------------------------------------- */
 
-static softmax_masked_algorithm choose_rows(const softmax_shape &s, int64_t vectors)
+/* Packs and threads of a row follow from its length alone, and so do its bits. masked: there is a mask; many: more bytes than work on
+ * mapped slots, where a CTA costs a ticket. */
+static softmax_masked_algorithm choose_rows(const ks_chip *chip, const softmax_shape &s, int64_t vectors, bool masked,
+                                            bool many)
 {
     softmax_masked_algorithm c = {};
     if (vectors <= (int)MASKED_PACKS * (int)KS_WARP) {
         c.packs = vectors <= KS_WARP ? 1 : vectors <= 2 * KS_WARP ? 2 : MASKED_PACKS;
         const int width = power_up(quotient_up(vectors, c.packs));
         while (1 << c.shift < width) c.shift++;
-        c.threads = SOFTMAX_MASKED_THREADS;
-        c.grid = quotient_up(s.outer, c.threads >> c.shift);
+        const int flight = softmax_masked_flight(c.packs, masked);
+        const int64_t lanes = quotient_up(s.outer << c.shift, flight);
+        c.threads = many ? (int)MASKED_FEW_THREADS : (int)SOFTMAX_MASKED_THREADS;
+        while (c.threads > KS_WARP && lanes < (int64_t)chip->sms * c.threads) c.threads /= 2;
+        c.grid = quotient_up(s.outer, (int64_t)(c.threads >> c.shift) * flight);
         return c;
     }
-    c.packs = vectors <= 256 ? 1 : vectors <= 2 * SOFTMAX_MASKED_CTA ? 2 : MASKED_PACKS;
+    c.packs = MASKED_PACKS; /* so that much is under way, in small CTAs */
     c.threads = (int32_t)(quotient_up(quotient_up(vectors, c.packs), KS_WARP) * KS_WARP);
     c.shift = -1; /* the CTA */
     c.grid = s.outer;
@@ -98,7 +108,7 @@ static bool reads_once(const ks_spec *spec, const softmax_shape &s)
     return s.outer * (int64_t)ks_dtype_size(lengths->dtype) <= (int64_t)lengths->size_bytes + MAPPED_AGAIN;
 }
 
-ks_status softmax_masked_plan(const ks_chip *, const ks_spec *spec, ks_cuda_plan *out, ks_error *)
+ks_status softmax_masked_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *)
 {
     const softmax_shape s = shape_of(spec);
     const ks_dtype dtype = spec->in[KS_SOFTMAX_X].dtype;
@@ -106,10 +116,11 @@ ks_status softmax_masked_plan(const ks_chip *, const ks_spec *spec, ks_cuda_plan
     const int64_t vectors = s.length / length;
     const bool rows = s.inner == 1 && s.length % length == 0 && spec->out[0].dtype == dtype &&
                       vectors <= (int)MASKED_PACKS * (int)SOFTMAX_MASKED_CTA;
-    softmax_masked_algorithm c = rows ? choose_rows(s, vectors) : choose_any(s);
+    const bool masked = ks_has_input(spec, KS_SOFTMAX_MASK);
+    const bool many = ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec) > KS_MAPPED_MOST;
+    softmax_masked_algorithm c = rows ? choose_rows(chip, s, vectors, masked, many) : choose_any(s);
     if (c.grid > INT32_MAX) c.grid = INT32_MAX;
-    if (ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec) <= KS_MAPPED_MOST && c.grid > KS_GRID_MAX)
-        c.grid = KS_GRID_MAX;
+    if (!many && c.grid > KS_GRID_MAX) c.grid = KS_GRID_MAX;
     if (c.grid < 1) c.grid = 1;
     out->once = rows && reads_once(spec, s);
     out->batch_max = KS_BATCH_MAX;
@@ -142,19 +153,20 @@ struct masked_launch {
     }
 };
 
-template <class T, bool CTA>
+template <class T, bool MASKED>
 static cudaError_t launch_rows(const masked_launch &go)
 {
-    return go.c.packs == 1   ? go(softmax_masked_rows<T, 1, CTA>, go.c.shift)
-           : go.c.packs == 2 ? go(softmax_masked_rows<T, 2, CTA>, go.c.shift)
-                             : go(softmax_masked_rows<T, MASKED_PACKS, CTA>, go.c.shift);
+    if (go.c.shift < 0) return go(softmax_masked_rows<T, MASKED_PACKS, true, MASKED>, go.c.shift);
+    return go.c.packs == 1   ? go(softmax_masked_rows<T, 1, false, MASKED>, go.c.shift)
+           : go.c.packs == 2 ? go(softmax_masked_rows<T, 2, false, MASKED>, go.c.shift)
+                             : go(softmax_masked_rows<T, MASKED_PACKS, false, MASKED>, go.c.shift);
 }
 
 template <class T>
 static cudaError_t launch_as(const masked_launch &go)
 {
     if (go.c.packs == 0) return go(softmax_masked_any<T>, go.c.across);
-    return go.c.shift < 0 ? launch_rows<T, true>(go) : launch_rows<T, false>(go);
+    return go.q.mask == SOFTMAX_NO_MASK ? launch_rows<T, false>(go) : launch_rows<T, true>(go);
 }
 
 cudaError_t softmax_masked_launch(const ks_spec *spec, const void *algorithm, ks_site site, int bucket,

@@ -8,6 +8,7 @@
 #ifndef KS_SOFTMAX_MASKED_CUH
 #define KS_SOFTMAX_MASKED_CUH
 
+#include "cuda/common/divide.cuh"
 #include "cuda/softmax/common.cuh"
 #include "cuda/softmax/plan.h"
 #include "cuda/softmax/row_block_registers.cuh"
@@ -17,6 +18,12 @@ enum { SOFTMAX_MASKED_THREADS = 256, SOFTMAX_MASKED_CTA = 512 };
 
 enum softmax_mask { SOFTMAX_NO_MASK, SOFTMAX_MASK_BOOL, SOFTMAX_MASK_SAME, SOFTMAX_MASK_FLOAT };
 
+/* How many rows of a subwarp, of so many packs in a thread, are loaded before the first is used: a mask leaves no registers for it. */
+constexpr int softmax_masked_flight(int packs, bool masked)
+{
+    return masked || packs > 2 ? 1 : 2;
+}
+
 /* By value beside the shape, whose factor is log2 e. */
 struct softmax_masked {
     ks_softmax_selection selection;
@@ -24,17 +31,19 @@ struct softmax_masked {
     double scale;
     softmax_mask mask;
     ks_dtype out;
+    ks_divider sharing, square, extent[KS_RANK_MAX]; /* of the selection's */
 };
 
 #ifdef __CUDACC__
 
 /* How many elements of a row, from the first one on, its length and causal leave. lengths: of the job. */
-__device__ __forceinline__ int64_t softmax_masked_limit(const ks_site &site, const ks_softmax_selection &s,
+__device__ __forceinline__ int64_t softmax_masked_limit(const ks_site &site, const softmax_masked &q,
                                                         const unsigned char *lengths, int64_t row, int64_t length)
 {
+    const ks_softmax_selection &s = q.selection;
     int64_t limit = length;
     if (s.sharing) {
-        const int64_t place = s.sharing == 1 ? row : row / s.sharing;
+        const int64_t place = q.sharing.of(row);
         const int64_t own =
             s.wide ? __ldg((const long long *)lengths + place) : (int64_t)__ldg((const int *)lengths + place);
         if (own < 0 || own > length) {
@@ -43,16 +52,17 @@ __device__ __forceinline__ int64_t softmax_masked_limit(const ks_site &site, con
         }
         limit = own;
     }
-    if (s.square) limit = min(limit, max(row % s.square + 1 + s.corner, (int64_t)0));
+    if (s.square) limit = min(limit, max(row - q.square.of(row) * s.square + 1 + s.corner, (int64_t)0));
     return limit;
 }
 
 /* Of a row's mask, elements. */
-__device__ __forceinline__ int64_t softmax_masked_place(const ks_softmax_selection &s, int64_t row)
+__device__ __forceinline__ int64_t softmax_masked_place(const softmax_masked &q, int64_t row)
 {
+    const ks_softmax_selection &s = q.selection;
     int64_t offset = 0;
     for (int i = s.steps - 1; i > 0; i--) {
-        const int64_t rest = row / s.step[i].extent;
+        const int64_t rest = q.extent[i].of(row);
         offset += (row - rest * s.step[i].extent) * s.step[i].stride;
         row = rest;
     }
@@ -147,89 +157,186 @@ struct softmax_mask_pack {
     }
 };
 
-template <class T, int V, bool CTA>
-__global__ void __launch_bounds__(CTA ? SOFTMAX_MASKED_CTA : SOFTMAX_MASKED_THREADS)
+/* Over a CTA of at most WARPS warps, or, without any, over subwarps: the steps of several rows are under way together. */
+template <int WARPS, int ROWS, class M, class Join>
+__device__ __forceinline__ void softmax_masked_across(M (&value)[ROWS], int width, M none, M *cells, Join join)
+{
+    if constexpr (WARPS > 0) {
+        value[0] = softmax_over_warps<WARPS>(ks_subwarp_reduce(value[0], KS_WARP, join), none, cells, join);
+    } else {
+        for (int distance = width / 2; distance > 0; distance /= 2)
+#pragma unroll
+            for (int k = 0; k < ROWS; k++) value[k] = join(value[k], ks_shuffle(value[k], distance));
+    }
+}
+
+/* CTAs of an SM at least: 64 registers of a thread (FP64 128) where no mask's words need more. */
+template <class T, bool CTA, bool MASKED>
+constexpr int softmax_masked_ctas = MASKED ? 1
+                                           : (sizeof(T) == 8 ? 512 : 1024) /
+                                                 (CTA ? SOFTMAX_MASKED_CTA : SOFTMAX_MASKED_THREADS);
+
+/* z of a pack's elements, and the greatest: -inf where an element, or its mask, does not take part. left: how many of them the row's length
+ * and causal leave; where they leave none, and there is no mask, z is not set. taken: a bit for each element that takes part, of masks alone,
+ * for what they leave out may stand anywhere. */
+template <bool MASKED, class T, int E, class M>
+__device__ __forceinline__ M softmax_masked_levels(M (&z)[E], unsigned &taken, const softmax_pack<T, E> &x,
+                                                   const softmax_mask_pack<T, E> &mask, const softmax_masked &q,
+                                                   int left)
+{
+    if constexpr (!MASKED) {
+        const M scale = (M)q.scale;
+        if (left <= 0) return -(M)INFINITY;
+#pragma unroll
+        for (int e = 0; e < E; e++) z[e] = fma(x.get(e), scale, (M)0);
+        if (left < E) {
+#pragma unroll
+            for (int e = 1; e < E; e++)
+                if (e >= left) z[e] = -(M)INFINITY;
+        }
+    } else {
+        taken = 0;
+#pragma unroll
+        for (int e = 0; e < E; e++) {
+            const bool here = e < left && (q.mask != SOFTMAX_MASK_BOOL || mask.truth(e));
+            z[e] = -(M)INFINITY;
+            if (here) {
+                const M added = q.mask == SOFTMAX_MASK_SAME    ? mask.same.get(e)
+                                : q.mask == SOFTMAX_MASK_FLOAT ? (M)mask.real(e)
+                                                               : (M)0;
+                z[e] = fma(x.get(e), (M)q.scale, added);
+                taken |= 1u << e;
+            }
+        }
+    }
+    M most = z[0];
+#pragma unroll
+    for (int e = 1; e < E; e++) most = ks_max(most, z[e]);
+    return most;
+}
+
+/* A pack's results take its place. z: the terms, for the logarithm the distances. left: none of a row of nothing. */
+template <bool MASKED, class T, int E, class M>
+__device__ __forceinline__ void softmax_masked_values(softmax_pack<T, E> &x, const M (&z)[E], unsigned taken, int left,
+                                                      const softmax_epilogue<M> &epilogue, M none)
+{
+    constexpr int STEP = softmax_pack<T, E>::STEP;
+    if (!MASKED && left <= 0) {
+#pragma unroll
+        for (int e = 0; e < E; e++) x.element[e] = ks_round<T, M>(none);
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < E; e += STEP) {
+        M y[STEP];
+#pragma unroll
+        for (int k = 0; k < STEP; k++) {
+            const bool here = MASKED ? (taken >> (e + k) & 1) && left > 0 : true;
+            y[k] = here ? fma(z[e + k], epilogue.a, epilogue.b) : none;
+        }
+        x.put(e, y);
+    }
+    if constexpr (!MASKED) {
+        if (left >= E) return;
+#pragma unroll
+        for (int e = 1; e < E; e++)
+            if (e >= left) x.element[e] = ks_round<T, M>(none);
+    }
+}
+
+/* MASKED: there is a mask. Else what takes part is the row's begin, and only the pack where it ends is worked on by elements. The order of
+ * a row's arithmetic is one, masked or not. */
+template <class T, int V, bool CTA, bool MASKED>
+__global__ void __launch_bounds__(CTA ? SOFTMAX_MASKED_CTA : SOFTMAX_MASKED_THREADS,
+                                  softmax_masked_ctas<T, CTA, MASKED>)
     softmax_masked_rows(ks_site site, const __grid_constant__ softmax_shape s, const __grid_constant__ softmax_masked q,
                         int shift)
 {
     typedef typename ks_element<T>::math M;
-    constexpr int E = ks_vector<T>::length;
-    __shared__ M shared[KS_WARPS_MAX];
+    constexpr int E = ks_vector<T>::length, ROWS = CTA ? 1 : softmax_masked_flight(V, MASKED);
+    constexpr int WARPS = CTA ? SOFTMAX_MASKED_CTA / KS_WARP : 0;
+    __shared__ softmax_cells<M> cells;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);
     const int width = CTA ? (int)blockDim.x : 1 << shift, together = CTA ? 1 : (int)blockDim.x >> shift;
     const int lane_id = CTA ? (int)threadIdx.x : (int)threadIdx.x & (width - 1);
+    const int subwarp = CTA ? 0 : (int)threadIdx.x >> shift, length = (int)s.length;
     const unsigned char *const in = job.in + s.offset, *const mask = job.in + q.mask_offset;
     const unsigned char *const lengths = job.in + q.lengths_offset;
 
-    for (int64_t first = (int64_t)blockIdx.x * together; first < s.outer; first += (int64_t)gridDim.x * together) {
-        const int64_t row = first + (CTA ? 0 : (int)threadIdx.x >> shift);
-        const bool live = row < s.outer; /* the others still take part in shuffles */
-        const int64_t at = row * (s.length / E), place = live ? softmax_masked_place(q.selection, row) : 0;
-        const int limit = live ? (int)softmax_masked_limit(site, q.selection, lengths, row, s.length) : 0;
-        softmax_pack<T, E> x[V];
+    for (int64_t first = (int64_t)blockIdx.x * (ROWS * together); first < s.outer;
+         first += (int64_t)gridDim.x * (ROWS * together)) {
+        const int rows = (int)min(s.outer - first, (int64_t)(ROWS * together)); /* the others take part in shuffles */
+        const int64_t base = first * (length / E);
+        int limit[ROWS];
+#pragma unroll
+        for (int k = 0; k < ROWS; k++) {
+            const int row = subwarp + k * together;
+            limit[k] = row < rows ? (int)softmax_masked_limit(site, q, lengths, first + row, length) : 0;
+        }
+        softmax_pack<T, E> x[ROWS][V];
         softmax_mask_pack<T, E> masks[V];
 #pragma unroll
-        for (int v = 0; v < V; v++) {
-            const int i = lane_id + v * width;
-            if (i * E >= limit) continue;
-            softmax_load(x[v], in, at + i);
-            if (q.selection.along)
-                masks[v].load(q.mask, mask, place + i * E);
-            else
-                masks[v].spread(q.mask, mask, place);
+        for (int k = 0; k < ROWS; k++) {
+            const int row = subwarp + k * together;
+            const int64_t place = MASKED && row < rows ? softmax_masked_place(q, first + row) : 0;
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                const int i = lane_id + v * width;
+                if (i * E >= limit[k]) continue;
+                softmax_load(x[k][v], in, base + row * (length / E) + i);
+                if (MASKED && q.selection.along)
+                    masks[v].load(q.mask, mask, place + i * E);
+                else if (MASKED)
+                    masks[v].spread(q.mask, mask, place);
+            }
         }
-        M z[V][E], most = -(M)INFINITY;
+        M z[ROWS][V][E], most[ROWS], sum[ROWS];
         unsigned taken[V];
 #pragma unroll
-        for (int v = 0; v < V; v++) {
-            const int left = limit - (lane_id + v * width) * E;
-            taken[v] = 0;
+        for (int k = 0; k < ROWS; k++) {
+            most[k] = -(M)INFINITY;
 #pragma unroll
-            for (int e = 0; e < E; e++) {
-                const bool here = e < left && (q.mask != SOFTMAX_MASK_BOOL || masks[v].truth(e));
-                z[v][e] = -(M)INFINITY;
-                if (here) {
-                    const M added = q.mask == SOFTMAX_MASK_SAME    ? masks[v].same.get(e)
-                                    : q.mask == SOFTMAX_MASK_FLOAT ? (M)masks[v].real(e)
-                                                                   : (M)0;
-                    z[v][e] = fma(x[v].get(e), (M)q.scale, added);
-                    taken[v] |= 1u << e;
+            for (int v = 0; v < V; v++) {
+                most[k] = ks_max(most[k], softmax_masked_levels<MASKED>(z[k][v], taken[v], x[k][v], masks[v], q,
+                                                                        limit[k] - (lane_id + v * width) * E));
+            }
+        }
+        softmax_masked_across<WARPS>(most, width, -(M)INFINITY, cells.h, softmax_maxes());
+#pragma unroll
+        for (int k = 0; k < ROWS; k++) {
+            const M reference = ks_reference(most[k]);
+            M sums[V];
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                M term[E];
+                sums[v] = 0;
+                if (!MASKED && limit[k] <= (lane_id + v * width) * E) continue;
+#pragma unroll
+                for (int e = 0; e < E; e++) {
+                    const M d = z[k][v][e] - reference;
+                    term[e] = rule.term(d);
+                    z[k][v][e] = rule.log ? d : term[e];
                 }
-                most = ks_max(most, z[v][e]);
+                sums[v] = ks_tree(term);
             }
+            sum[k] = ks_tree(sums);
         }
-        most = ks_width_reduce(most, width, shared, softmax_maxes());
-        M sums[V];
+        softmax_masked_across<WARPS>(sum, width, (M)0, cells.sum, ks_adds());
 #pragma unroll
-        for (int v = 0; v < V; v++) {
-            M term[E];
+        for (int k = 0; k < ROWS; k++) {
+            const int row = subwarp + k * together;
+            const bool nothing = softmax_is_nothing(most[k], sum[k]);
+            const softmax_epilogue<M> epilogue(softmax_settle<M>({most[k], sum[k]}, rule), rule);
+            const M none = nothing ? softmax_value_of_nothing(rule, q.selection.zero) : softmax_value_of_none(rule);
 #pragma unroll
-            for (int e = 0; e < E; e++) {
-                const M d = z[v][e] - ks_reference(most);
-                term[e] = rule.term(d);
-                z[v][e] = rule.log ? d : term[e];
+            for (int v = 0; v < V; v++) {
+                const int i = lane_id + v * width;
+                softmax_masked_values<MASKED>(x[k][v], z[k][v], taken[v], nothing ? 0 : limit[k] - i * E, epilogue,
+                                              none);
+                if (row < rows && i * E < length) ((uint4 *)job.out)[base + row * (length / E) + i] = x[k][v].word;
             }
-            sums[v] = ks_tree(term);
-        }
-        const M sum = ks_width_reduce(ks_tree(sums), width, shared, ks_adds());
-        const bool nothing = softmax_is_nothing(most, sum);
-        const softmax_epilogue<M> epilogue(softmax_settle<M>({most, sum}, rule), rule);
-        const M none = nothing ? softmax_value_of_nothing(rule, q.selection.zero) : softmax_value_of_none(rule);
-#pragma unroll
-        for (int v = 0; v < V; v++) {
-            constexpr int STEP = softmax_pack<T, E>::STEP;
-            const int i = lane_id + v * width;
-#pragma unroll
-            for (int e = 0; e < E; e += STEP) {
-                M y[STEP];
-#pragma unroll
-                for (int k = 0; k < STEP; k++)
-                    y[k] = taken[v] >> (e + k) & 1 && !nothing ? fma(z[v][e + k], epilogue.a, epilogue.b) : none;
-                x[v].put(e, y);
-            }
-            if (live && i * E < s.length) ((uint4 *)job.out)[at + i] = x[v].word;
         }
     }
     ks_leave<true>(site);
@@ -311,8 +418,8 @@ __global__ void __launch_bounds__(SOFTMAX_MASKED_THREADS, 2)
     for (int64_t first = (int64_t)blockIdx.x * across; first < rows; first += (int64_t)gridDim.x * across) {
         const int64_t row = first + own;
         const bool live = row < rows; /* the others still take part in barriers */
-        const int64_t place = live ? softmax_masked_place(q.selection, row) : 0, line = row / s.inner;
-        const int64_t limit = live ? softmax_masked_limit(site, q.selection, lengths, row, s.length) : 0;
+        const int64_t place = live ? softmax_masked_place(q, row) : 0, line = row / s.inner;
+        const int64_t limit = live ? softmax_masked_limit(site, q, lengths, row, s.length) : 0;
         const int64_t base = line * s.length * s.inner + (row - line * s.inner);
         const T *const x = (const T *)(job.in + s.offset) + base;
         softmax_running<M> mine = {-(M)INFINITY, 0, 0};

@@ -27,7 +27,7 @@ struct window_tiles {
 };
 
 template <class W>
-__global__ void __launch_bounds__(WINDOW_THREADS) window_tile(ks_site site, window_args a, window_tiles t)
+__global__ void __launch_bounds__(WINDOW_THREADS) window_tile(ks_site site, window_args<int64_t> a, window_tiles t)
 {
     constexpr int PITCH = window_tile_pitch((int)sizeof(W)), LINES = WINDOW_THREADS / WINDOW_CHANNELS;
     W *tile = (W *)ks_dynamic; /* [x][channel] */

@@ -22,7 +22,8 @@ enum {
 
 struct window_launch {
     window_family family;
-    window_args a;
+    window_args<int64_t> a;
+    bool narrow; /* the numbers of packs go into 32 bits */
     window_tiles t;
     int word; /* bytes */
     int threads;
@@ -37,7 +38,7 @@ static int64_t over(int64_t value, int64_t by)
 
 /* --- as words -------------------------------------------------------------------------------------------------------- */
 
-static window_axis axis_of(const ks_windows_axis &axis, int64_t from)
+static window_axis<int64_t> axis_of(const ks_windows_axis &axis, int64_t from)
 {
     return {ks_divider_of(axis.out), ks_divider_of(axis.size), axis.in, axis.stride, axis.dilation, axis.before, from};
 }
@@ -59,12 +60,22 @@ static int64_t word_of(const ks_windows &w, int size)
     return n;
 }
 
+/* Whether what a place is made of stays below the border, too, where places lie outside. A stride or a dilation counts only where there is
+ * a second window or tap. */
+static bool is_narrow(const window_axis<int64_t> &axis)
+{
+    const auto far = [](int64_t count, int64_t step) { return (double)(count - 1) * (double)step; };
+    const int64_t most = WINDOW_NARROW_MOST;
+    return axis.in < most && axis.before < most && axis.stride < most && axis.dilation < most && axis.from < most &&
+           far(axis.windows.by, axis.stride) + far(axis.taps.by, axis.dilation) < (double)most;
+}
+
 static void args_of(const ks_spec *spec, window_launch *go)
 {
     const int size = (int)ks_dtype_size(spec->in[0].dtype);
     const ks_windows w = ks_windows_of(spec);
     const int64_t n = word_of(w, size), lines = w.y.in * w.x.in;
-    window_args *a = &go->a;
+    window_args<int64_t> *a = &go->a;
     a->in = spec->in[0].offset;
     a->out = spec->out[0].offset;
     a->y = axis_of(w.y, w.channels_first ? w.x.in : w.channels * w.x.in / n);
@@ -79,6 +90,34 @@ static void args_of(const ks_spec *spec, window_launch *go)
     }
     for (int i = 0; i < 16; i += size) memcpy((unsigned char *)&a->fill + i, &w.fill, (size_t)size);
     go->word = (int)n * size;
+    go->narrow = a->items < WINDOW_NARROW_MOST && w.lead * a->lead_from < WINDOW_NARROW_MOST && is_narrow(a->x) &&
+                 is_narrow(a->y);
+}
+
+static window_axis<int32_t> narrow_axis(const window_axis<int64_t> &axis)
+{
+    return {window_divider32_of((int32_t)axis.windows.by),
+            window_divider32_of((int32_t)axis.taps.by),
+            (int32_t)axis.in,
+            (int32_t)axis.stride,
+            (int32_t)axis.dilation,
+            (int32_t)axis.before,
+            (int32_t)axis.from};
+}
+
+static window_args<int32_t> narrow_args(const window_args<int64_t> &a)
+{
+    return {a.in,
+            a.out,
+            narrow_axis(a.y),
+            narrow_axis(a.x),
+            window_divider32_of((int32_t)a.inner.by),
+            (int32_t)a.word_from,
+            (int32_t)a.lead_from,
+            (int32_t)a.items,
+            (int32_t)a.cta,
+            (int32_t)a.step,
+            a.fill};
 }
 
 /* --- as tiles -------------------------------------------------------------------------------------------------------- */
@@ -127,18 +166,37 @@ static window_launch launch_of(const ks_chip *chip, const ks_spec *spec)
         work = over(go.a.items, 16 / go.word);
         if (over(work, WINDOW_THREADS) < chip->sms) go.threads = FEW_THREADS;
     }
-    const int64_t ctas = over(work, go.threads), room = (int64_t)chip->sms * CTAS_SM;
-    go.grid = ctas < 1 ? 1 : ctas < room ? ctas : room;
+    const int64_t room = (int64_t)chip->sms * CTAS_SM;
+    int64_t ctas = over(work, go.threads);
+    if (go.family == WINDOW_TILES) {
+        ctas = ctas < room ? ctas : room;
+    } else if (ctas <= room) { /* a pack of each thread */
+        go.a.cta = go.threads;
+        go.a.step = ctas * go.threads;
+    } else { /* CTAs follow each other along the output */
+        go.a.step = go.threads;
+        go.a.cta = go.threads * window_flight(go.word);
+        ctas = over(work, go.a.cta);
+    }
+    go.grid = ctas < 1 ? 1 : ctas < INT32_MAX ? ctas : (int64_t)INT32_MAX;
     return go;
+}
+
+template <class W>
+static cudaError_t run_packs(const window_launch &go, ks_site site, int bucket, cudaStream_t stream)
+{
+    const dim3 grid((unsigned)go.grid, (unsigned)bucket);
+    if (go.narrow)
+        return ks_launch(window_packs<W, int32_t>, grid, go.threads, 0, false, stream, site, narrow_args(go.a));
+    return ks_launch(window_packs<W, int64_t>, grid, go.threads, 0, false, stream, site, go.a);
 }
 
 template <class W>
 static cudaError_t run(const window_launch &go, ks_site site, int bucket, cudaStream_t stream)
 {
-    const dim3 grid((unsigned)go.grid, (unsigned)bucket);
-    if (go.family == WINDOW_TILES)
-        return ks_launch(window_tile<W>, grid, go.threads, go.shared_bytes, false, stream, site, go.a, go.t);
-    return ks_launch(window_packs<W>, grid, go.threads, 0, false, stream, site, go.a);
+    if (go.family != WINDOW_TILES) return run_packs<W>(go, site, bucket, stream);
+    return ks_launch(window_tile<W>, dim3((unsigned)go.grid, (unsigned)bucket), go.threads, go.shared_bytes, false,
+                     stream, site, go.a, go.t);
 }
 
 /* ks_cuda_launch_fn */
@@ -162,8 +220,7 @@ static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const voi
         status = run<unsigned long long>(go, site, bucket, stream);
         break;
     default:
-        status = ks_launch(window_packs<uint4>, dim3((unsigned)go.grid, (unsigned)bucket), go.threads, 0, false, stream,
-                           site, go.a);
+        status = run_packs<uint4>(go, site, bucket, stream);
         break;
     }
     if (status == cudaSuccess) return KS_OK;
