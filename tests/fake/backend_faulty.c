@@ -146,6 +146,7 @@ const ks_backend *ks_faulty_backend(const ks_backend *inner)
                                                 .poll = faulty_poll,
                                                 .goes_on = inner->goes_on ? faulty_goes_on : NULL,
                                                 .failed = faulty_failed,
+                                                .large = inner->large ? fake_base->large : NULL,
                                                 .resident = inner->resident ? fake_base->resident : NULL},
                                       .lane_bytes = sizeof(lane_fault)};
     memset(&faulty, 0, sizeof faulty);

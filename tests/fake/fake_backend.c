@@ -176,6 +176,54 @@ static uint64_t base_held(ks_device *device)
 static const ks_resident base_resident = {
     .reserve = base_reserve, .take = base_take, .give = base_give, .trim = base_trim, .held = base_held};
 
+static ks_status base_buffer_init(ks_device *device, size_t in_bytes, size_t out_bytes, ks_slot *device_buffer,
+                                  ks_error *error)
+{
+    return device->base->large->buffer_init(device->inner, in_bytes, out_bytes, device_buffer, error);
+}
+
+static void base_buffer_fini(ks_device *device, ks_slot *device_buffer)
+{
+    device->base->large->buffer_fini(device->inner, device_buffer);
+}
+
+static ks_status base_ring_open(ks_device *device, int buffers, size_t buffer_bytes, ks_ring **out,
+                                unsigned char **memory, ks_error *error)
+{
+    return device->base->large->ring_open(device->inner, buffers, buffer_bytes, out, memory, error);
+}
+
+/* A ring is the base's own. */
+static void base_ring_close(ks_ring **ring)
+{
+    fake.base->large->ring_close(ring);
+}
+
+static ks_status base_copy_in(ks_ring *ring, int buffer, const ks_slot *device_buffer, size_t offset, size_t bytes,
+                              ks_error *error)
+{
+    return fake.base->large->copy_in(ring, buffer, device_buffer, offset, bytes, error);
+}
+
+static ks_status base_copy_out(ks_ring *ring, int buffer, const ks_slot *device_buffer, size_t offset, size_t bytes,
+                               ks_error *error)
+{
+    return fake.base->large->copy_out(ring, buffer, device_buffer, offset, bytes, error);
+}
+
+static ks_poll base_copy_poll(ks_ring *ring, int buffer, ks_error *error)
+{
+    return fake.base->large->copy_poll(ring, buffer, error);
+}
+
+static const ks_large base_large = {.buffer_init = base_buffer_init,
+                                    .buffer_fini = base_buffer_fini,
+                                    .ring_open = base_ring_open,
+                                    .ring_close = base_ring_close,
+                                    .copy_in = base_copy_in,
+                                    .copy_out = base_copy_out,
+                                    .copy_poll = base_copy_poll};
+
 static const ks_backend passed_on = {
     .open = base_open,
     .close = base_close,
@@ -191,6 +239,7 @@ static const ks_backend passed_on = {
     .poll = base_poll,
     .goes_on = base_goes_on,
     .failed = base_failed,
+    .large = &base_large,
     .resident = &base_resident,
 };
 const ks_backend *const fake_base = &passed_on;

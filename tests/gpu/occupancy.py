@@ -64,7 +64,10 @@ def plans_of(daemon):
             plan = json.loads(daemon.get("/v2/models/%s/" % op + query % "plan").body)
             body = bytes(SIZES[datatype] * sum(s[0] * s[1] for s in inputs))
             with daemon.connect(120) as connection:
-                check(connection.ask(request("POST", "/v2/models/%s/" % op + query % "infer", (), body)).status == 200, query)
+                answer = connection.ask(request("POST", "/v2/models/%s/" % op + query % "infer", (), body))
+            if answer is None or answer.status != 200:
+                check(False, op, query, answer, daemon.said()[-600:])
+                return out
             out.append((op, query, plan))
     return out
 
