@@ -552,7 +552,7 @@ MOVES = {"transpose": lambda x, axes: x.permute(axes).contiguous(), "slice": sli
          "sum_segments": lambda x, offsets, axis: torch.segment_reduce(x, "sum", offsets=offsets, axis=axis[0], unsafe=True)}
 
 
-class MovedCase(Case):
+class MovedCase(MapCase):
     """A row whose parameters are lists; beside it stands torch.compile, too, but for segments."""
 
     def __init__(self, library, row, generator, stream, compiles):
@@ -581,12 +581,6 @@ class MovedCase(Case):
             x[1:-1] = ends
             return x
         return x.normal_(generator=generator) if kind.is_floating_point else x.random_(generator=generator)
-
-    def theirs(self, i):
-        return self.function(*self.inputs[i])
-
-    def theirs_compiled(self, i):
-        return self.compiled(*self.inputs[i])
 
     def wrong(self):
         """Moved bits are equal; the others within what the op tests allow."""

@@ -137,7 +137,8 @@ static void choose_tile(const ks_chip *chip, const ks_layout_copy &copy, int lin
     const int rows_least = layout_log2(VECTOR / go->word), words_least = layout_log2(VECTOR / word);
     const int64_t words = over(copy.extent[last], length), rows = copy.extent[line];
     layout_tiles *t = &go->t;
-    t->words_log2 = layout_log2(words < TILE_WORDS / (length > 2 ? 2 : 1) ? words : TILE_WORDS / (length > 2 ? 2 : 1));
+    const int64_t words_most = length > 2 ? TILE_WORDS / 2 : TILE_WORDS;
+    t->words_log2 = layout_log2(words < words_most ? words : words_most);
     if (t->words_log2 < words_least) t->words_log2 = words_least;
     t->rows_log2 = layout_log2(LAYOUT_TILE_BYTES / word) - t->words_log2;
     while (t->rows_log2 > rows_least && ((int64_t)1 << (t->rows_log2 - 1) >= rows || 1 << t->rows_log2 > TILE_LINES))
