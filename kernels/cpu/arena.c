@@ -50,6 +50,11 @@ ks_status ks_cpu_arena_take(ks_cpu_arena *arena, size_t bytes, ks_error *error)
     return ks_fail(error, KS_MEMORY, "no memory for %zu bytes of values between a model's nodes", bytes);
 }
 
+unsigned char *ks_cpu_arena_memory(const ks_cpu_arena *arena)
+{
+    return arena->taken ? arena->memory : NULL;
+}
+
 void ks_cpu_arena_give(ks_cpu_arena *arena)
 {
     if (!arena->taken) return;

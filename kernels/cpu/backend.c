@@ -340,7 +340,7 @@ static bool run_chain(const ks_lane *lane, const ks_plan *plan, const ks_slot *s
 {
     const void *in[KS_INPUTS_MAX];
     void *out[KS_OUTPUTS_MAX];
-    const ks_cpu_chain_memory memory = {.arena = lane->arena.memory, .scratch = lane->scratch};
+    const ks_cpu_chain_memory memory = {.arena = ks_cpu_arena_memory(&lane->arena), .scratch = lane->scratch};
     find_tensors(&plan->spec, slot, in, out);
     return ks_cpu_chain_run(plan->program, in, out, &memory,
                             &(ks_cpu_chain_note){.step_ns = lane->batch->step_ns, .bad = bad});
@@ -405,7 +405,7 @@ static void run_trial(ks_lane *lane)
 
 static void run_joined(const ks_lane *lane, ks_batch *batch)
 {
-    const ks_cpu_chain_memory memory = {.arena = lane->arena.memory, .scratch = lane->scratch};
+    const ks_cpu_chain_memory memory = {.arena = ks_cpu_arena_memory(&lane->arena), .scratch = lane->scratch};
     if (batch->plan->program)
         ks_cpu_chain_rows_run(batch, &memory);
     else

@@ -35,8 +35,10 @@ static void use(ks_cpu_arena *arena, size_t bytes)
     ks_error error = {0};
     assert_int_equal(ks_cpu_arena_take(arena, bytes, &error), KS_OK);
     assert_true(arena->bytes >= bytes);
+    assert_ptr_equal(ks_cpu_arena_memory(arena), arena->memory);
     memset(arena->memory, 1, bytes);
     ks_cpu_arena_give(arena);
+    assert_null(ks_cpu_arena_memory(arena));
 }
 
 static void turns(bed *b, int count)
