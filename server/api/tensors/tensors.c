@@ -17,6 +17,7 @@
 #include "codec/decode.h"
 
 struct ks_tensor_call {
+    const ks_api_view *view;
     ks_store *store;
     ks_tensor_ask ask;
     ks_tensor_words words;
@@ -147,9 +148,25 @@ static ks_status begin_upload(ks_tensor_call *call)
     return ks_upload_begin(call->ask.infers, &source, &call->upload, &call->fault);
 }
 
+/* Of several workers: whether this one is to have it alone, which it is asked for, or what may go by itself, which all of them could not
+ * do as one. */
+static ks_status check_place(ks_tensor_call *call, bool *is_placed)
+{
+    const ks_api_view *view = call->view;
+    const int64_t device = call->words.device;
+    *is_placed = view->workers && view->workers->count > 1 && (device >= 0 || call->words.evictable);
+    if (device < 0) return KS_OK;
+    if (!view->workers)
+        return ks_fail(&call->fault, KS_PARAMETER,
+                       "device= is for several workers (--devices), and this is one daemon");
+    return ks_view_check_device(view, (int)device, true, &call->fault);
+}
+
 static ks_status begin_put(ks_tensor_call *call)
 {
     const ks_tensor_words *words = &call->words;
+    bool is_placed;
+    if (check_place(call, &is_placed) != KS_OK) return call->fault.status;
     if (call->ask.head->encoding != KS_BODY_PLAIN)
         return ks_fail(&call->fault, KS_ENCODING, "Unsupported compression type: a tensor's bytes come as they are");
     if (words->ttl_s == 0 && !call->tenant.is_operator)
@@ -158,6 +175,7 @@ static ks_status begin_put(ks_tensor_call *call)
                          .name = call->name,
                          .ttl_s = words->ttl_s,
                          .evictable = words->evictable,
+                         .is_placed = is_placed,
                          .only_new = words->only_new,
                          .if_match = words->has_if_match ? words->if_match : NULL};
     if (call->name[0]) {
@@ -181,6 +199,7 @@ ks_status ks_tensors_begin(ks_api_view *view, const ks_tensor_ask *ask, ks_tenso
         return ks_fail(error, KS_UNSUPPORTED, "tensors are not kept here: --no-resident, or a backend that keeps none");
     ks_tensor_call *call = calloc(1, sizeof *call);
     if (!call) return ks_fail(error, KS_MEMORY, "no memory for a request of tensors");
+    call->view = view;
     call->store = view->store;
     call->ask = *ask;
     call->begun_ns = ks_now_ns();
@@ -412,8 +431,9 @@ static ks_status respond_list(ks_tensor_call *call, ks_tensor_answer *out)
     ks_store_stats stats;
     ks_tensor_entry *entries = malloc((size_t)words->limit * sizeof *entries);
     if (!entries) return ks_fail(&call->fault, KS_MEMORY, "no memory for a list of %" PRId64 " tensors", words->limit);
-    const int count =
-        ks_store_list(call->store, &call->tenant, words->prefix, words->after, (int)words->limit, entries, &more);
+    /* A worker asks what this one has. */
+    const int count = (call->ask.is_peer ? ks_store_list : ks_store_list_all)(
+        call->store, &call->tenant, words->prefix, words->after, (int)words->limit, entries, &more);
     ks_store_read_stats(call->store, &stats);
     out->content_type = "application/json";
     ks_tensor_entries_write(&out->text, call->store, entries, count);
