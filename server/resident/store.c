@@ -421,8 +421,9 @@ ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *
         ks_name_remove(store, &name);
     }
     pthread_mutex_unlock(&store->lock);
-    const bool forgets = status == KS_LOST && !if_match && ks_placed_drop(&store->options.placed, tenant->name, text);
-    return forgets ? KS_OK : status;
+    if (status != KS_LOST || if_match || !ks_placed_drop(&store->options.placed, tenant->name, text)) return status;
+    error->status = KS_OK; /* a name that was lost with another worker */
+    return KS_OK;
 }
 
 /* The next one of the tenant's and of those that all may read, in one order. */
