@@ -74,7 +74,7 @@ void ks_plain_hang_up(ks_http *http, ks_conn *conn)
 static void adopt(ks_conn *conn)
 {
     ks_plain_conn *t = ks_plain_conn_of(conn);
-    t->kept = t->unread = t->part = t->looks = 0;
+    t->kept = t->unread = t->part = 0;
     t->io_queued = t->last = false;
     t->chunk = KS_CHUNK_MIN;
     conn->transport = &ks_plain_transport;
@@ -380,7 +380,7 @@ static void begin(ks_http *http, ks_conn *conn, size_t n, ks_status read)
 {
     ks_plain_conn *t = ks_plain_conn_of(conn);
     const char *const seen = http->plain->peeked + t->part;
-    t->part = t->looks = 0;
+    t->part = 0;
     if (http->infers) ks_infers_run(http->infers);
     ks_request_open(http, conn);
     t->interim = 0;
@@ -444,12 +444,12 @@ static void take_part(ks_http *http, ks_conn *conn, size_t n)
 }
 
 /* To the worker whose request it is. Nothing of it has been taken from the socket, which leaves this epoll: a copy of its descriptor lives on.
- * n: bytes of it that are seen. */
-static bool hand_over(ks_http *http, ks_conn *conn, size_t n)
+ * n: bytes of it that are seen. Only of one of several workers, apart from what each request takes. */
+static __attribute__((noinline)) bool hand_over(ks_http *http, ks_conn *conn, size_t n)
 {
     const ks_plain_conn *t = ks_plain_conn_of(conn);
     const ks_hand_over *const other = &http->api->hand_over;
-    if (!http->api->workers || t->part > 0) return false;
+    if (t->part > 0) return false;
     const int row = ks_find_worker(http, conn, http->plain->peeked + t->head_length, n - t->head_length);
     if (row == KS_WORKER_LATER && n < http->plain->look_most) {
         ks_io_wait_for_head(http, conn);
@@ -472,7 +472,7 @@ static void read_next(ks_http *http, ks_conn *conn)
         ks_plain_hang_up(http, conn);
     else if (know_head(http, conn, ks_plain_conn_of(conn)->part + (size_t)n, &read) == LATER)
         take_part(http, conn, (size_t)n);
-    else if (read == KS_OK && hand_over(http, conn, (size_t)n))
+    else if (http->api->workers && read == KS_OK && hand_over(http, conn, (size_t)n))
         return;
     else if (read == KS_OK && is_for_library(http, conn, &reason))
         pass_on(http, conn, reason);

@@ -275,6 +275,7 @@ bool ks_io_leave_part(const ks_http *http, ks_conn *conn, size_t n)
 {
     enum { LOOKS = 8 };
     ks_plain_conn *t = ks_plain_conn_of(conn);
+    if (conn->state != KS_AT_HEAD) t->looks = 0;
     if (!http->api->workers || t->part > 0 || conn->fin_ns || n >= http->plain->look_most || t->looks == LOOKS)
         return false;
     t->looks++;

@@ -253,10 +253,9 @@ bool ks_is_change_of_all(const ks_http *http, const ks_conn *conn)
            (handler == KS_HANDLER_models || (handler == KS_HANDLER_tensors && !is_of_one(http, conn)));
 }
 
-ks_status ks_check_worker(const ks_http *http, ks_conn *conn)
+static __attribute__((noinline)) ks_status check_worker(const ks_http *http, ks_conn *conn)
 {
     int device;
-    if (!ks_is_one_of_several(http) || conn->is_peer) return KS_OK;
     if (is_infer(conn)) {
         const char *const query = ks_query_device(conn->route.query, &device);
         if (device < 0) return KS_OK;
@@ -267,4 +266,9 @@ ks_status ks_check_worker(const ks_http *http, ks_conn *conn)
     const bool stays = conn->route.handler == KS_HANDLER_tensors || conn->route.handler == KS_HANDLER_models;
     if (conn->route.right == 0 || stays) return KS_OK;
     return ks_fail(&conn->error, KS_UNSUPPORTED, "this would change one of several workers (--devices) alone");
+}
+
+ks_status ks_check_worker(const ks_http *http, ks_conn *conn)
+{
+    return !ks_is_one_of_several(http) || conn->is_peer ? KS_OK : check_worker(http, conn);
 }

@@ -319,7 +319,7 @@ def evictable(daemon):
         check([a.status for a in client.both(request("GET", "/v2/tensors/E0"))] == [404, 404], "it is gone")
         for i in range(1, 4):
             status(client.ask(1 - device, request("DELETE", "/v2/tensors/E%d" % i)), 204)
-        status(client.ask(1 - device, put("T", floats(1), "&device=%d&ttl=1" % device)), 201, "with a time")
+        status(client.ask(1 - device, put("T%d" % device, floats(1), "&device=%d&ttl=1" % device)), 201, "with a time")
     time.sleep(1)
     got = comes_to(lambda: [sorted(entries(a)) for a in client.both(request("GET", "/v2/tensors"))], [[], []])
     check(got == [[], []], "by their time", got)
