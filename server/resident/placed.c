@@ -279,32 +279,31 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const ks_tensor_entry *)a)->name, ((const ks_tensor_entry *)b)->name);
 }
 
-static bool is_listed(const ks_placed *self, const placed_row *row, const char *tenant, const char *prefix,
-                      const char *after)
+static bool is_listed(const ks_placed *self, const placed_row *row, const ks_list_part *part)
 {
-    if (!atomic_load(&row->used) || !row->filled || strcmp(row->tenant, tenant) != 0) return false;
-    if (strncmp(row->name, prefix, strlen(prefix)) != 0 || strcmp(row->name, after) <= 0) return false;
+    if (!atomic_load(&row->used) || !row->filled || strcmp(row->tenant, part->tenant->name) != 0) return false;
+    if (strncmp(row->name, part->prefix, strlen(part->prefix)) != 0 || strcmp(row->name, part->after) <= 0)
+        return false;
     return placing_of(self, row) != KS_PLACED_HERE;
 }
 
-int ks_placed_list(const ks_placed *self, const char *tenant, const char *prefix, const char *after, int most,
-                   ks_tensor_entry *out, bool *more)
+int ks_placed_list(const ks_placed *self, const ks_list_part *part, ks_tensor_entry *out, bool *more)
 {
     *more = false;
     if (!ks_placed_has_any(self)) return 0;
     placed_table *table = lock(self);
     if (!table) return 0;
     uint32_t left = atomic_load(&table->count);
-    ks_tensor_entry *all = malloc(left * sizeof *all);
+    ks_tensor_entry *all = malloc((left + 1) * sizeof *all);
     int count = 0;
     for (int i = 0; all && i < KS_PLACED_MAX && left > 0; i++) {
         left -= atomic_load(&table->rows[i].used);
-        if (is_listed(self, &table->rows[i], tenant, prefix, after)) fill(self, &table->rows[i], &all[count++]);
+        if (is_listed(self, &table->rows[i], part)) fill(self, &table->rows[i], &all[count++]);
     }
     unlock(self, table);
     if (count > 0) qsort(all, (size_t)count, sizeof *all, by_name);
-    *more = count > most;
-    if (count > most) count = most;
+    *more = count > part->most;
+    if (*more) count = part->most;
     if (count > 0) memcpy(out, all, (size_t)count * sizeof *all);
     free(all);
     return count;

@@ -39,9 +39,8 @@ ks_status ks_placed_claim(const ks_placed *self, const char *tenant, const char 
 void ks_placed_fill(const ks_placed *self, const char *tenant, const ks_tensor_entry *entry);
 /* It is nobody's, where it was this worker's or is lost. true: it was lost. */
 bool ks_placed_drop(const ks_placed *self, const char *tenant, const char *name);
-/* Entries of the others' and of lost ones whose names begin with prefix, by name, behind `after`, at most `most`; returns how many. */
-int ks_placed_list(const ks_placed *self, const char *tenant, const char *prefix, const char *after, int most,
-                   ks_tensor_entry *out, bool *more);
+/* Entries of the others' and of lost ones, by name; returns how many. */
+int ks_placed_list(const ks_placed *self, const ks_list_part *part, ks_tensor_entry *out, bool *more);
 /* Once a second, in each worker: lost names go once they are that for ttl_s seconds; 0: for ever. */
 void ks_placed_turn(const ks_placed *self, int64_t ttl_s);
 #endif

@@ -451,40 +451,46 @@ int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, 
     return count;
 }
 
+typedef struct listed {
+    ks_tensor_entry *entry;
+    int count;
+} listed;
+
 /* Both lists in one order. A name that is lost here, as one of all workers, may be another one's since. */
-static int merge(ks_tensor_entry *own, int own_count, const ks_tensor_entry *others, int others_count, int most,
-                 ks_tensor_entry *out)
+static int merge(const listed *own, const listed *others, int most, ks_tensor_entry *out)
 {
     int count = 0, i = 0, k = 0;
-    while (count < most && (i < own_count || k < others_count)) {
-        const int order = i == own_count ? 1 : k == others_count ? -1 : strcmp(own[i].name, others[k].name);
-        const bool takes_own = order < 0 || (order == 0 && !own[i].lost);
-        out[count++] = takes_own ? own[i] : others[k];
+    while (count < most && (i < own->count || k < others->count)) {
+        const int order = i == own->count      ? 1
+                          : k == others->count ? -1
+                                               : strcmp(own->entry[i].name, others->entry[k].name);
+        const bool takes_own = order < 0 || (order == 0 && !own->entry[i].lost);
+        out[count++] = takes_own ? own->entry[i] : others->entry[k];
         i += order <= 0;
         k += order >= 0;
     }
     return count;
 }
 
-int ks_store_list_all(ks_store *store, const ks_tenant *tenant, const char *prefix, const char *after, int most,
-                      ks_tensor_entry *out, bool *more)
+int ks_store_list_all(ks_store *store, const ks_list_part *part, ks_tensor_entry *out, bool *more)
 {
-    bool more_others;
-    const size_t room = (size_t)most * sizeof *out;
-    const int own_count = ks_store_list(store, tenant, prefix, after, most, out, more);
-    if (!ks_placed_has_any(&store->options.placed)) return own_count;
-    ks_tensor_entry *own = malloc(room), *others = own ? malloc(room) : NULL;
-    const int count =
-        others ? ks_placed_list(&store->options.placed, tenant->name, prefix, after, most, others, &more_others) : 0;
-    int all = own_count;
-    if (count > 0) {
-        memcpy(own, out, (size_t)own_count * sizeof *out);
-        all = merge(own, own_count, others, count, most, out);
-        *more = *more || more_others || all < own_count + count;
+    const size_t room = (size_t)part->most * sizeof *out;
+    listed own = {.count = ks_store_list(store, part->tenant, part->prefix, part->after, part->most, out, more)},
+           others = {0};
+    bool more_others = false;
+    if (!ks_placed_has_any(&store->options.placed)) return own.count;
+    own.entry = malloc(room);
+    others.entry = own.entry ? malloc(room) : NULL;
+    if (others.entry) others.count = ks_placed_list(&store->options.placed, part, others.entry, &more_others);
+    int count = own.count;
+    if (others.count > 0) {
+        memcpy(own.entry, out, (size_t)own.count * sizeof *out);
+        count = merge(&own, &others, part->most, out);
+        *more = *more || more_others || (count == part->most && count < own.count + others.count);
     }
-    free(own);
-    free(others);
-    return all;
+    free(own.entry);
+    free(others.entry);
+    return count;
 }
 
 bool ks_store_has_placed(const ks_store *store)

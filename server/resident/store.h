@@ -175,9 +175,14 @@ ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *
 int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, const char *after, int most,
                   ks_tensor_entry *out, bool *more);
 
+/* Part of a list, as ks_store_list has it. */
+typedef struct ks_list_part {
+    const ks_tenant *tenant;
+    const char *prefix, *after;
+    int most;
+} ks_list_part;
 /* The same, and those that other workers have alone. */
-int ks_store_list_all(ks_store *store, const ks_tenant *tenant, const char *prefix, const char *after, int most,
-                      ks_tensor_entry *out, bool *more);
+int ks_store_list_all(ks_store *store, const ks_list_part *part, ks_tensor_entry *out, bool *more);
 
 /* Of several workers, whether one has a name alone; and as ks_placed_find (placed.h). */
 bool ks_store_has_placed(const ks_store *store);

@@ -431,9 +431,10 @@ static ks_status respond_list(ks_tensor_call *call, ks_tensor_answer *out)
     ks_store_stats stats;
     ks_tensor_entry *entries = malloc((size_t)words->limit * sizeof *entries);
     if (!entries) return ks_fail(&call->fault, KS_MEMORY, "no memory for a list of %" PRId64 " tensors", words->limit);
-    /* A worker asks what this one has. */
-    const int count = (call->ask.is_peer ? ks_store_list : ks_store_list_all)(
-        call->store, &call->tenant, words->prefix, words->after, (int)words->limit, entries, &more);
+    const ks_list_part part = {&call->tenant, words->prefix, words->after, (int)words->limit};
+    const int count = call->ask.is_peer /* which asks what this worker has */
+                          ? ks_store_list(call->store, part.tenant, part.prefix, part.after, part.most, entries, &more)
+                          : ks_store_list_all(call->store, &part, entries, &more);
     ks_store_read_stats(call->store, &stats);
     out->content_type = "application/json";
     ks_tensor_entries_write(&out->text, call->store, entries, count);

@@ -115,6 +115,13 @@ static void it_is_lost_with_its_process(void **state)
     assert_int_equal(find(1, "", "W"), KS_PLACED_ELSEWHERE);
 }
 
+static int list(int worker, const char *prefix, const char *after, int most, ks_tensor_entry *out, bool *more)
+{
+    const ks_tenant tenant = {.name = ""};
+    const ks_list_part part = {&tenant, prefix, after, most};
+    return ks_placed_list(&self[worker], &part, out, more);
+}
+
 static void a_list_has_the_others(void **state)
 {
     (void)state;
@@ -125,20 +132,20 @@ static void a_list_has_the_others(void **state)
     assert_int_equal(put(0, "", "b.0"), KS_OK);
     assert_int_equal(put(1, "alice", "b.9"), KS_OK);
     assert_int_equal(claim(1, "", "b.8"), KS_OK); /* not there yet */
-    assert_int_equal(ks_placed_list(&self[0], "", "b.", "", 2, out, &more), 2);
+    assert_int_equal(list(0, "b.", "", 2, out, &more), 2);
     assert_true(more);
     assert_string_equal(out[0].name, "b.1");
     assert_string_equal(out[1].name, "b.2");
     assert_true(out[0].is_elsewhere && out[0].is_placed && !out[0].lost);
     assert_int_equal(out[0].device, 6);
     assert_int_equal(out[0].tensor.dims[0], 3);
-    assert_int_equal(ks_placed_list(&self[0], "", "b.", "b.2", 2, out, &more), 1);
+    assert_int_equal(list(0, "b.", "b.2", 2, out, &more), 1);
     assert_false(more);
     assert_string_equal(out[0].name, "b.3");
-    assert_int_equal(ks_placed_list(&self[1], "", "", "", 8, out, &more), 1);
+    assert_int_equal(list(1, "", "", 8, out, &more), 1);
     assert_string_equal(out[0].name, "b.0");
     atomic_store(&workers->row[0].pid, 0);
-    assert_int_equal(ks_placed_list(&self[1], "", "", "", 8, out, &more), 1);
+    assert_int_equal(list(1, "", "", 8, out, &more), 1);
     assert_true(out[0].lost);
 }
 
