@@ -82,7 +82,7 @@ bool ks_is_leaving(const ks_http *http, ks_status fault)
     return http->engine && (state == KS_STATE_DRAINING || (lost && ks_is_one_of_several(http)));
 }
 
-/* The row where it may go; -1: it stays, and is told why. */
+/* The row where it may go; -1: it stays, and its look-up says why. */
 static int row_that_serves(const ks_http *http, int row)
 {
     if (row < 0 || row == http->api->worker) return -1;

@@ -29,7 +29,7 @@ typedef struct placed_row {
 } placed_row;
 
 typedef struct placed_table {
-    bool torn;
+    _Atomic bool torn;               /* it is being changed, or a process has died amid that */
     bool ready;                      /* the list of free ones is made */
     _Atomic uint32_t count;          /* used ones */
     uint32_t free;                   /* as next */
@@ -81,17 +81,13 @@ static placed_table *lock(const ks_placed *self)
 {
     placed_table *table = table_of(self);
     if (!ks_workers_lock(&self->workers->placer, self->pid, KS_PLACED_WAIT_NS)) return NULL;
-    const bool torn = table->torn;
-    table->torn = true;
-    atomic_thread_fence(memory_order_seq_cst); /* for whoever finds it so */
-    if (torn || !table->ready) make_chains(table);
+    if (atomic_exchange(&table->torn, true) || !table->ready) make_chains(table); /* no change comes before it */
     return table;
 }
 
 static void unlock(const ks_placed *self, placed_table *table)
 {
-    atomic_thread_fence(memory_order_seq_cst);
-    table->torn = false;
+    atomic_store(&table->torn, false); /* nor behind it */
     ks_workers_unlock(&self->workers->placer, self->pid);
 }
 

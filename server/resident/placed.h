@@ -37,7 +37,7 @@ ks_status ks_placed_explain(const ks_placed *self, const char *tenant, const cha
 ks_status ks_placed_claim(const ks_placed *self, const char *tenant, const char *name, bool *made, ks_error *error);
 /* What documents say of it: claimed before. */
 void ks_placed_fill(const ks_placed *self, const char *tenant, const ks_tensor_entry *entry);
-/* It is nobody's, where it was this worker's or is lost. true: it was lost. */
+/* It has no worker, where it was this worker's or is lost. true: it was lost. */
 bool ks_placed_drop(const ks_placed *self, const char *tenant, const char *name);
 /* Entries of the others' and of lost ones, by name; returns how many. */
 int ks_placed_list(const ks_placed *self, const ks_list_part *part, ks_tensor_entry *out, bool *more);
