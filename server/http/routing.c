@@ -264,11 +264,11 @@ static __attribute__((noinline)) ks_status check_worker(const ks_http *http, ks_
         return ks_view_check_device(http->api, device, true, &conn->error);
     }
     const bool stays = conn->route.handler == KS_HANDLER_tensors || conn->route.handler == KS_HANDLER_models;
-    if (conn->route.right == 0 || stays) return KS_OK;
+    if (conn->route.right == 0 || stays || !ks_is_one_of_several(http)) return KS_OK;
     return ks_fail(&conn->error, KS_UNSUPPORTED, "this would change one of several workers (--devices) alone");
 }
 
 ks_status ks_check_worker(const ks_http *http, ks_conn *conn)
 {
-    return !ks_is_one_of_several(http) || conn->is_peer ? KS_OK : check_worker(http, conn);
+    return !http->api->workers || conn->is_peer ? KS_OK : check_worker(http, conn);
 }

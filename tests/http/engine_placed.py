@@ -371,6 +371,8 @@ def lost(daemon):
     client = At(daemon)
     check([a.status for a in client.both(request("GET", "/v2/tensors/H"))] == [404, 404], "forgotten by both")
     check([result(a) for a in client.both(by_query("I"))] == [product(ROW)] * 2, "healed elsewhere")
+    rows = [entries(a) for a in client.both(request("GET", "/v2/tensors"))]
+    check([[row[name].get("device") for name in ("own", "made", "all", "I", "G")] for row in rows] == [[0, 0, None, 0, 1]] * 2, "where they are", rows)
     status(client.ask(0, matrix("G", 1)), 201, "healed")
     status(client.ask(0, request("PUT", "/v2/tensors/K?shape=4,2&datatype=FP32", [], MATRIX)), 201, "healed on both")
     check([result(a) for name in "GK" for a in client.both(by_query(name))] == [product(ROW)] * 4, "healed")
@@ -390,6 +392,8 @@ def lost(daemon):
     client.close()
     client = At(daemon)
     check([a.status for a in client.both(by_query("G"))] == [410, 410] and [result(a) for a in client.both(by_query("K"))] == [product(ROW)] * 2, "behind a drain")
+    status(client.ask(0, request("DELETE", "/v2/tensors/K")), 204)
+    check([a.status for a in client.both(request("GET", "/v2/tensors/K"))] == [404, 404], "one of both that was lost on one")
     client.close()
 
 
@@ -416,7 +420,7 @@ def tenants():
             check(alice.value("W") == 404 and bob.value("W") == floats(2), "whose is gone")
             for client in (alice, bob, root):
                 client.close()
-            check(daemon.stop() == 0, "SIGTERM")
+            ended(daemon)
 
 
 class Load(threading.Thread):
@@ -501,7 +505,7 @@ def under_load(generator):
             check([result(a) for d in (0, 1) for a in client.both(by_query("L%d.%d" % (d, n)))] == [product(ROW)] * 4, "behind the load", n)
         client.close()
         check(comes_to(lambda: sum(daemon.open_connections()), 0) == 0, "connections are left")
-        check(daemon.stop() == 0, "SIGTERM")
+        ended(daemon)
 
 
 def changing(generator):
@@ -537,7 +541,12 @@ def changing(generator):
         check([entries(a) for a in client.both(request("GET", "/v2/tensors"))] == [{}, {}], "something is left")
         client.close()
         check(not daemon.says(r"did not make a change", 0), "a worker went its own way")
-        check(daemon.stop() == 0, "SIGTERM")
+        ended(daemon)
+
+
+def ended(daemon):
+    check(daemon.stop() == 0, "SIGTERM")
+    check("Sanitizer" not in daemon.said(), "a sanitizer says", daemon.said()[-2000:])
 
 
 def timed(name, function, *arguments):
@@ -551,10 +560,10 @@ def main():
     with Workers(*MEMORY) as daemon:
         for function in (forms, documents, two_workers, outputs, evictable):
             timed(function.__name__, function, daemon)
-        check(daemon.stop() == 0, "SIGTERM")
+        ended(daemon)
     with Workers(*MEMORY) as daemon:
         timed("lost", lost, daemon)
-        check(daemon.stop() == 0, "SIGTERM")
+        ended(daemon)
     timed("tenants", tenants)
     timed("under_load", under_load, generator)
     timed("changing", changing, generator)
