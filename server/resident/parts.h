@@ -1,4 +1,4 @@
-/* What the files of the store share. From the lowest up: tree.c, record.c names that outlive the process, content.c contents and
+/* What the files of the store share. From the lowest up: tree.c, record.c names that outlive the process, placed.c names that one worker has, content.c contents and
  * their references, owners.c tenants, names and what readers keep of them, room.c memory for contents, store.c and reader.c the interface. */
 #ifndef KS_RESIDENT_PARTS_H
 #define KS_RESIDENT_PARTS_H

@@ -193,11 +193,13 @@ static ks_owner *owner_of(ks_store *store, const ks_put *put)
 typedef struct made_names {
     ks_tensor_name **name; /* for each put that makes one */
     bool *claims;          /* of the table of names that one worker has alone */
+    bool tries;            /* nothing is changed yet */
 } made_names;
 
-static bool make_room(made_names *made, int count)
+static bool make_room(made_names *made, int count, bool tries)
 {
-    *made = (made_names){.name = calloc((size_t)count + 1, sizeof *made->name),
+    *made = (made_names){.tries = tries,
+                         .name = calloc((size_t)count + 1, sizeof *made->name),
                          .claims = calloc((size_t)count + 1, sizeof *made->claims)};
     return made->name && made->claims;
 }
@@ -214,11 +216,18 @@ static void end_made(ks_store *store, made_names *made, const ks_put *puts, int 
     free(made->claims);
 }
 
+/* Of several workers a change of all was tried before, in each: since then one alone could have changed what it has alone, which is not to
+ * keep it from what all do. */
+static bool is_agreed(const ks_store *store, const ks_put *put, const made_names *made)
+{
+    return ks_placed_is(&store->options.placed) && !made->tries && !put->is_placed && !put->read_only;
+}
+
 /* With the lock. */
 static ks_status prepare_one(ks_store *store, const ks_put *put, made_names *made, int i, uint64_t *created,
                              ks_error *error)
 {
-    ks_status status = check_put(store, put, *created, error);
+    ks_status status = is_agreed(store, put, made) ? KS_OK : check_put(store, put, *created, error);
     if (status == KS_OK && put->is_placed) status = check_placement(store, put, error);
     if (status != KS_OK) return status;
     ks_owner *owner = owner_of(store, put);
@@ -294,7 +303,7 @@ ks_status ks_store_publish_take(ks_store *store, const ks_put *puts, ks_content 
                                 ks_put_outcome *outcomes, ks_tensor_entry *entries, ks_error *error)
 {
     made_names made;
-    const bool has_room = make_room(&made, count);
+    const bool has_room = make_room(&made, count, false);
     pthread_mutex_lock(&store->lock);
     ks_status status = has_room ? prepare(store, puts, &made, count, error)
                                 : ks_fail(error, KS_MEMORY, "no memory for the names of %d tensors", count);
@@ -321,7 +330,7 @@ ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks
                         ks_tensor_entry *entry, ks_error *error)
 {
     made_names made;
-    const bool has_room = make_room(&made, 1);
+    const bool has_room = make_room(&made, 1, false);
     pthread_mutex_lock(&store->lock);
     ks_status status = has_room ? prepare(store, put, &made, 1, error)
                                 : ks_fail(error, KS_MEMORY, "no memory for the name of a tensor");
@@ -340,7 +349,7 @@ ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks
 ks_status ks_store_may_publish(ks_store *store, const ks_put *puts, int count, ks_error *error)
 {
     made_names made;
-    const bool has_room = make_room(&made, count);
+    const bool has_room = make_room(&made, count, true);
     pthread_mutex_lock(&store->lock);
     ks_status status = has_room ? prepare(store, puts, &made, count, error)
                                 : ks_fail(error, KS_MEMORY, "no memory for the names of %d tensors", count);
@@ -350,13 +359,14 @@ ks_status ks_store_may_publish(ks_store *store, const ks_put *puts, int count, k
     return status;
 }
 
-ks_status ks_store_may_link(ks_store *store, const ks_put *put, const char *etag, ks_error *error)
+ks_status ks_store_may_link(ks_store *store, const ks_put *put, const char *etag, ks_content **out, ks_error *error)
 {
     pthread_mutex_lock(&store->lock);
+    ks_content_record *record = ks_content_find(ks_owner_find(store, put->tenant->name), etag);
     ks_status status = check_put(store, put, 0, error);
     if (status == KS_OK) status = check_placement(store, put, error);
-    if (status == KS_OK && !ks_content_find(ks_owner_find(store, put->tenant->name), etag))
-        status = no_content(etag, error);
+    if (status == KS_OK && !record) status = no_content(etag, error);
+    if (status == KS_OK) *out = ks_content_hold(&record->content);
     pthread_mutex_unlock(&store->lock);
     return status;
 }
@@ -410,87 +420,39 @@ ks_status ks_store_may_delete(ks_store *store, const ks_tenant *tenant, const ch
     return status;
 }
 
-ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *text, const char *if_match,
-                          ks_error *error)
+/* alone: what this worker has alone, or nothing. */
+static ks_status delete_name(ks_store *store, const ks_tenant *tenant, const char *text, const char *if_match,
+                             bool alone, ks_error *error)
 {
     pthread_mutex_lock(&store->lock);
     ks_tensor_name *name = resolve(store, tenant, text);
     ks_status status = check_delete(store, tenant, text, if_match, error);
+    if (status == KS_OK && alone && name->record && !name->placed)
+        status = ks_fail(error, KS_UNAVAILABLE, "tensor '%s' is on all devices since: ask again", text);
     if (status == KS_OK) {
         store->gone[KS_GONE_DELETE]++;
         ks_name_remove(store, &name);
     }
     pthread_mutex_unlock(&store->lock);
-    if (status != KS_LOST || if_match || !ks_placed_drop(&store->options.placed, tenant->name, text)) return status;
-    error->status = KS_OK; /* a name that was lost with another worker */
+    return status;
+}
+
+ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *text, const char *if_match,
+                          ks_error *error)
+{
+    return delete_name(store, tenant, text, if_match, false, error);
+}
+
+ks_status ks_store_delete_placed(ks_store *store, const ks_tenant *tenant, const char *text, const char *if_match,
+                                 ks_error *error)
+{
+    const ks_status status = delete_name(store, tenant, text, if_match, true, error);
+    if (status != KS_OK && (status != KS_LOST || if_match)) return status;
+    const bool forgets =
+        ks_placed_drop(&store->options.placed, tenant->name, text); /* it was lost with another worker */
+    if (status == KS_OK || !forgets) return status;
+    error->status = KS_OK;
     return KS_OK;
-}
-
-/* The next one of the tenant's and of those that all may read, in one order. */
-static ks_tensor_name *next_of_both(const ks_store *store, const ks_owner *owner, const char *prefix, const char *after)
-{
-    ks_tensor_name *own = ks_name_behind(owner, prefix, after);
-    ks_tensor_name *common = ks_name_behind(store->common, prefix, after);
-    if (!own || !common) return own ? own : common;
-    return strcmp(own->text, common->text) <= 0 ? own : common;
-}
-
-int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, const char *after, int most,
-                  ks_tensor_entry *out, bool *more)
-{
-    int count = 0;
-    pthread_mutex_lock(&store->lock);
-    const ks_owner *owner = ks_owner_find(store, tenant->name);
-    const ks_tensor_name *name = next_of_both(store, owner, prefix, after);
-    for (; name && count < most; count++) {
-        ks_name_fill(store, name, &out[count]);
-        name = next_of_both(store, owner, prefix, name->text);
-    }
-    *more = name != NULL;
-    pthread_mutex_unlock(&store->lock);
-    return count;
-}
-
-typedef struct listed {
-    ks_tensor_entry *entry;
-    int count;
-} listed;
-
-/* Both lists in one order. A name that is lost here, as one of all workers, may be another one's since. */
-static int merge(const listed *own, const listed *others, int most, ks_tensor_entry *out)
-{
-    int count = 0, i = 0, k = 0;
-    while (count < most && (i < own->count || k < others->count)) {
-        const int order = i == own->count      ? 1
-                          : k == others->count ? -1
-                                               : strcmp(own->entry[i].name, others->entry[k].name);
-        const bool takes_own = order < 0 || (order == 0 && !own->entry[i].lost);
-        out[count++] = takes_own ? own->entry[i] : others->entry[k];
-        i += order <= 0;
-        k += order >= 0;
-    }
-    return count;
-}
-
-int ks_store_list_all(ks_store *store, const ks_list_part *part, ks_tensor_entry *out, bool *more)
-{
-    const size_t room = (size_t)part->most * sizeof *out;
-    listed own = {.count = ks_store_list(store, part->tenant, part->prefix, part->after, part->most, out, more)},
-           others = {0};
-    bool more_others = false;
-    if (!ks_placed_has_any(&store->options.placed)) return own.count;
-    own.entry = malloc(room);
-    others.entry = own.entry ? malloc(room) : NULL;
-    if (others.entry) others.count = ks_placed_list(&store->options.placed, part, others.entry, &more_others);
-    int count = own.count;
-    if (others.count > 0) {
-        memcpy(own.entry, out, (size_t)own.count * sizeof *out);
-        count = merge(&own, &others, part->most, out);
-        *more = *more || more_others || (count == part->most && count < own.count + others.count);
-    }
-    free(own.entry);
-    free(others.entry);
-    return count;
 }
 
 bool ks_store_has_placed(const ks_store *store)

@@ -146,7 +146,8 @@ ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks
                         ks_tensor_entry *entry, ks_error *error);
 /* Whether these could be, as things are; nothing changes. Of workers, which change what they have together. */
 ks_status ks_store_may_publish(ks_store *store, const ks_put *puts, int count, ks_error *error);
-ks_status ks_store_may_link(ks_store *store, const ks_put *put, const char *etag, ks_error *error);
+ks_status ks_store_may_link(ks_store *store, const ks_put *put, const char *etag, ks_content **out,
+                            ks_error *error); /* out: held, so that it stays */
 ks_status ks_store_may_delete(ks_store *store, const ks_tenant *tenant, const char *name, const char *if_match,
                               ks_error *error);
 /* Whether the tenant has a content of that datatype and shape whose raw body had that SHA-256; its etag. For Expect with Repr-Digest. */
@@ -170,6 +171,9 @@ void ks_content_label(ks_content *content);
 /* A lost name goes as well. KS_TENSOR, KS_PRECONDITION (if_match, as in ks_put), KS_READ_ONLY. */
 ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *name, const char *if_match,
                           ks_error *error);
+/* Of several workers: what this one has alone, or a name that was lost with another one. KS_UNAVAILABLE: all have it meanwhile. */
+ks_status ks_store_delete_placed(ks_store *store, const ks_tenant *tenant, const char *name, const char *if_match,
+                                 ks_error *error);
 /* Entries of the tenant and preloaded ones whose names begin with prefix, by name, behind `after` ("": from the first), at most `most`.
  * more: there are others behind the last one. Returns how many. */
 int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, const char *after, int most,

@@ -509,29 +509,52 @@ def under_load(generator):
 
 
 def changing(generator):
-    """PUT and DELETE of the same names on either device and on all, by several clients at once: each answer is one of those there may be, and
-    in the end both workers tell the same."""
+    """PUT, links and DELETE of the same names on either device and on all, by several clients at once: each answer is one of those there may be,
+    none keeps a worker from what all do, and in the end both workers tell the same."""
     with Workers(*MEMORY) as daemon:
-        end, wrong = threading.Event(), []
+        end, wrong, kinds = threading.Event(), [], {}
+        tags = {}
+        setup = At(daemon)
+        for n in range(4):  # what links lead to is there, on all, and goes
+            tags[n] = json.loads(setup.ask(n % 2, put("N%d" % (n % 3), floats(n))).body)["etag"]
+        setup.close()
 
         def change(number):
-            own, own_random = At(daemon), type(generator)(number)
+            own, own_random = At(daemon), type(generator)(generator.getrandbits(32) + number)
             while not end.is_set():
                 name, place = "N%d" % own_random.randrange(3), own_random.choice(["&device=0", "&device=1", "", "&evictable=1"])
-                puts = own_random.random() < 0.5
-                answer = own.ask(own_random.randrange(2), put(name, floats(number), place) if puts else request("DELETE", "/v2/tensors/" + name))
-                if answer is None or answer.status not in ((200, 201, 409) if puts else (204, 404, 409)):
-                    wrong.append((name, place, puts, answer))
+                kind = own_random.choice(["put", "put", "new", "link", "many", "delete", "delete", "store"])
+                headers, may = [], (200, 201, 409)
+                if kind == "new":
+                    headers, may = [("If-None-Match", "*")], (201, 409, 412)
+                if kind == "delete":
+                    data, may = request("DELETE", "/v2/tensors/" + name), (204, 404, 409)
+                elif kind == "link":
+                    data, may = request("PUT", "/v2/tensors/%s?etag=%s%s" % (name, tags[own_random.randrange(4)], place)), (200, 201, 404, 409)
+                elif kind == "many":
+                    data = request("PUT", "/v2/tensors?prefix=" + place, SAFE, write_safetensors({"N%d" % n: Tensor("FP32", [1], [float(number)]) for n in range(3)}))
+                elif kind == "store":
+                    data, may = request("POST", "/v2/models/reduce/infer?shape=1,1&datatype=FP32&axis=1&op=max&OUTPUT0=@" + name, [], floats(number)), (200, 409)
+                else:
+                    data = put(name, floats(number), place, headers)
+                answer = own.ask(own_random.randrange(2), data)
+                if answer is None or answer.status not in may:
+                    wrong.append((kind, name, place, answer))
+                else:
+                    kinds[kind, answer.status] = kinds.get((kind, answer.status), 0) + 1
             own.close()
         threads = [threading.Thread(target=change, args=(i,)) for i in range(4)]
         for thread in threads:
             thread.start()
-        time.sleep(2)
+        time.sleep(4)
         end.set()
         for thread in threads:
             thread.join()
         rest = [row for row in wrong if row[3] is None or row[3].status != 503]
+        print("changing: %d busy, %s" % (len(wrong) - len(rest), " ".join("%s:%d %d" % (*key, kinds[key]) for key in sorted(kinds))))
         check(not rest, "an answer that cannot be", rest[:3])
+        check(not daemon.says(r"did not make a change", 0), "a worker went its own way", daemon.said()[-1500:])
+        check(daemon.states() == ["ready", "ready"], "a worker has ended", daemon.states())
         client = At(daemon)
         lists = [{n: (e.get("device"), e["etag"]) for n, e in entries(a).items()} for a in client.both(request("GET", "/v2/tensors"))]
         check(lists[0] == lists[1], "they do not tell the same", lists)
@@ -540,7 +563,6 @@ def changing(generator):
             status(client.ask(0, request("DELETE", "/v2/tensors/" + name)), 204)
         check([entries(a) for a in client.both(request("GET", "/v2/tensors"))] == [{}, {}], "something is left")
         client.close()
-        check(not daemon.says(r"did not make a change", 0), "a worker went its own way")
         ended(daemon)
 
 

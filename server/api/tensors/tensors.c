@@ -26,6 +26,7 @@ struct ks_tensor_call {
     char tenant_name[KS_TENANT_NAME_MAX + 1], name[KS_TENSOR_NAME_MAX + 1];
     ks_put put;
     bool links;          /* no bytes: the content of words.etag */
+    ks_content *linked;  /* held while other workers vote; NULL: none is */
     bool spares;         /* and the body that is announced is not wanted */
     bool answered;       /* a PUT was done */
     bool responded;      /* what was asked for has been tried */
@@ -249,7 +250,7 @@ static ks_status may_delete(ks_tensor_call *call)
 static ks_status may_change(ks_tensor_call *call)
 {
     if (call->ask.method == KS_METHOD_DELETE) return may_delete(call);
-    if (call->links) return ks_store_may_link(call->store, &call->put, call->words.etag, &call->fault);
+    if (call->links) return ks_store_may_link(call->store, &call->put, call->words.etag, &call->linked, &call->fault);
     if (call->ask.route->id == KS_ROUTE_TENSORS) return may_put_all(call);
     return ks_store_may_publish(call->store, &call->put, 1, &call->fault);
 }
@@ -452,7 +453,9 @@ static ks_status respond_delete(ks_tensor_call *call, ks_tensor_answer *out)
     const char *const match = call->words.has_if_match ? call->words.if_match : NULL;
     out->code = 204;
     if (call->words.only_new) return ks_fail(&call->fault, KS_FIELD, "If-None-Match says nothing of a DELETE");
-    return ks_store_delete(call->store, &call->tenant, call->name, match, &call->fault);
+    const bool is_alone = call->view->workers && call->view->workers->count > 1 && !call->ask.is_peer;
+    return (is_alone ? ks_store_delete_placed : ks_store_delete)(call->store, &call->tenant, call->name, match,
+                                                                 &call->fault);
 }
 
 /* A file's head in front of the bytes, or the fields that say what they are. *bytes: of the head. */
@@ -555,5 +558,6 @@ void ks_tensors_leave(ks_tensor_call **pointer)
     const bool refused = call->fault.status != KS_OK && call->fault.status != KS_CANCELLED;
     if (call->ask.method == KS_METHOD_PUT && !call->answered) ks_store_count_put(call->store, !refused);
     ks_transfer_leave(&call->upload);
+    ks_content_release(&call->linked);
     free(call);
 }
