@@ -11,9 +11,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "observe/workers/ballot.h"
 #include "resident/parts.h"
 
-enum { BUCKETS = KS_PLACED_MAX };
+enum { BUCKETS = KS_PLACED_MAX, ANNOUNCED = 1 << 16 };
 
 typedef struct placed_row {
     _Atomic bool used;
@@ -29,10 +30,12 @@ typedef struct placed_row {
 } placed_row;
 
 typedef struct placed_table {
-    _Atomic bool torn;               /* it is being changed, or a process has died amid that */
-    bool ready;                      /* the list of free ones is made */
-    _Atomic uint32_t count;          /* used ones */
-    uint32_t free;                   /* as next */
+    _Atomic bool torn;      /* it is being changed, or a process has died amid that */
+    bool ready;             /* the list of free ones is made */
+    _Atomic uint32_t count; /* used ones */
+    uint32_t free;          /* as next */
+    uint32_t change;        /* whose names are announced: bits by a hash */
+    uint64_t announced[ANNOUNCED / 64];
     _Atomic uint32_t chain[BUCKETS]; /* likewise */
     placed_row rows[KS_PLACED_MAX];
 } placed_table;
@@ -44,13 +47,18 @@ static placed_table *table_of(const ks_placed *self)
 }
 
 /* FNV-1a, of the tenant, too. */
-static uint32_t chain_of(const char *tenant, const char *name, size_t length)
+static uint32_t hash_of(const char *tenant, const char *name, size_t length)
 {
     uint32_t hash = 2166136261u;
     for (; *tenant; tenant++) hash = (hash ^ (unsigned char)*tenant) * 16777619u;
     hash *= 16777619u;
     for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)name[i]) * 16777619u;
-    return (hash ^ hash >> 16) % BUCKETS;
+    return hash ^ hash >> 16;
+}
+
+static uint32_t chain_of(const char *tenant, const char *name, size_t length)
+{
+    return hash_of(tenant, name, length) % BUCKETS;
 }
 
 /* --- the lock ----------------------------------------------------------------------------------------------------- */
@@ -193,6 +201,26 @@ ks_status ks_placed_explain(const ks_placed *self, const char *tenant, const cha
                    name.text, device, own, device);
 }
 
+bool ks_placed_announce(const ks_placed *self, uint32_t change, const char *tenant, const char *name)
+{
+    placed_table *table = lock(self);
+    const uint32_t bit = hash_of(tenant, name, strlen(name)) % ANNOUNCED;
+    if (!table) return false;
+    if (table->change != change) memset(table->announced, 0, sizeof table->announced);
+    table->change = change;
+    table->announced[bit / 64] |= UINT64_C(1) << bit % 64;
+    unlock(self, table);
+    return true;
+}
+
+/* A change goes on as long as its process has the lock of changes. */
+static bool is_announced(const ks_placed *self, const placed_table *table, const char *tenant, const char *name)
+{
+    const uint32_t bit = hash_of(tenant, name, strlen(name)) % ANNOUNCED;
+    const bool goes_on = atomic_load(&self->workers->changer) != 0 && table->change == ks_ballot_number(self->workers);
+    return goes_on && table->announced[bit / 64] >> bit % 64 & 1;
+}
+
 ks_status ks_placed_claim(const ks_placed *self, const char *tenant, const char *name, bool *made, ks_error *error)
 {
     placed_table *table = lock(self);
@@ -204,8 +232,13 @@ ks_status ks_placed_claim(const ks_placed *self, const char *tenant, const char 
     if (placing == KS_PLACED_ELSEWHERE)
         status = ks_fail(error, KS_PLACED, "tensor '%s' is on device %d: DELETE it before it is put on another one",
                          name, self->workers->row[row->row].device);
+    const bool is_free = placing == KS_PLACED_GONE || placing == KS_PLACED_NOWHERE;
+    if (is_free && is_announced(self, table, tenant, name)) {
+        unlock(self, table);
+        return ks_fail(error, KS_UNAVAILABLE, "tensor '%s' is being put on all devices: ask again", name);
+    }
     if (placing == KS_PLACED_GONE) remove_row(table, row);
-    if (placing == KS_PLACED_GONE || placing == KS_PLACED_NOWHERE) {
+    if (is_free) {
         row = add(table, tenant, name);
         *made = row != NULL;
         if (!row)

@@ -33,7 +33,10 @@ ks_placing ks_placed_find(const ks_placed *self, const char *tenant, const char 
  * KS_UNAVAILABLE. */
 ks_status ks_placed_explain(const ks_placed *self, const char *tenant, const char *name, size_t length,
                             ks_error *error);
-/* The name is this worker's. *made: it was not before. KS_PLACED: it is another one's; KS_RESIDENT_FULL; KS_UNAVAILABLE. */
+/* A change of all workers is about to put the name on all: until that is over, or dropped, none claims it. false: not now. */
+bool ks_placed_announce(const ks_placed *self, uint32_t change, const char *tenant, const char *name);
+/* The name is this worker's. *made: it was not before. KS_PLACED: it is another one's; KS_RESIDENT_FULL; KS_UNAVAILABLE, also where it is
+ * announced, or another one that looks like it (1 of 65,536). */
 ks_status ks_placed_claim(const ks_placed *self, const char *tenant, const char *name, bool *made, ks_error *error);
 /* What documents say of it: claimed before. */
 void ks_placed_fill(const ks_placed *self, const char *tenant, const ks_tensor_entry *entry);

@@ -346,6 +346,15 @@ ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks
     return status;
 }
 
+/* With the lock, of a change of all that is tried: announced first, so that none has the name alone from then on. */
+static ks_status check_announced(ks_store *store, const ks_put *put, ks_error *error)
+{
+    const ks_placed *placed = &store->options.placed;
+    if (ks_placed_is(placed) && put->change && !ks_placed_announce(placed, put->change, put->tenant->name, put->name))
+        return ks_fail(error, KS_UNAVAILABLE, "another worker keeps the table of tensors' places: ask again");
+    return check_placement(store, put, error);
+}
+
 ks_status ks_store_may_publish(ks_store *store, const ks_put *puts, int count, ks_error *error)
 {
     made_names made;
@@ -353,7 +362,7 @@ ks_status ks_store_may_publish(ks_store *store, const ks_put *puts, int count, k
     pthread_mutex_lock(&store->lock);
     ks_status status = has_room ? prepare(store, puts, &made, count, error)
                                 : ks_fail(error, KS_MEMORY, "no memory for the names of %d tensors", count);
-    for (int i = 0; i < count && status == KS_OK; i++) status = check_placement(store, &puts[i], error);
+    for (int i = 0; i < count && status == KS_OK; i++) status = check_announced(store, &puts[i], error);
     end_made(store, &made, puts, count, false);
     pthread_mutex_unlock(&store->lock);
     return status;
@@ -364,7 +373,7 @@ ks_status ks_store_may_link(ks_store *store, const ks_put *put, const char *etag
     pthread_mutex_lock(&store->lock);
     ks_content_record *record = ks_content_find(ks_owner_find(store, put->tenant->name), etag);
     ks_status status = check_put(store, put, 0, error);
-    if (status == KS_OK) status = check_placement(store, put, error);
+    if (status == KS_OK) status = check_announced(store, put, error);
     if (status == KS_OK && !record) status = no_content(etag, error);
     if (status == KS_OK) *out = ks_content_hold(&record->content);
     pthread_mutex_unlock(&store->lock);

@@ -100,6 +100,7 @@ typedef struct ks_put {
     int64_t ttl_s; /* -1: the preset */
     bool evictable, read_only;
     bool is_placed;       /* of several workers this one is to have it alone */
+    uint32_t change;      /* of several workers, that it is a part of; 0: none */
     bool only_new;        /* If-None-Match: * */
     const char *if_match; /* ETag without quotes, "*": any; NULL: no condition */
 } ks_put;

@@ -177,6 +177,7 @@ static ks_status begin_put(ks_tensor_call *call)
                          .ttl_s = words->ttl_s,
                          .evictable = words->evictable,
                          .is_placed = is_placed,
+                         .change = call->ask.vote.change,
                          .only_new = words->only_new,
                          .if_match = words->has_if_match ? words->if_match : NULL};
     if (call->name[0]) {

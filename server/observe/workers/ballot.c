@@ -72,6 +72,11 @@ uint32_t ks_ballot_open(ks_workers *workers)
     return number;
 }
 
+uint32_t ks_ballot_number(const ks_workers *workers)
+{
+    return number_of(atomic_load(&workers->ballot));
+}
+
 unsigned ks_ballot_votes(ks_workers *workers, uint32_t change)
 {
     const uint64_t word = atomic_load(&workers->ballot);

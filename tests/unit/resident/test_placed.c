@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "observe/workers/ballot.h"
 #include "resident/placed.h"
 
 static ks_workers *workers;
@@ -87,6 +88,26 @@ static void a_name_is_one_workers(void **state)
     assert_false(ks_placed_drop(&self[1], "", "W"));
     assert_int_equal(find(0, "", "W"), KS_PLACED_NOWHERE);
     assert_false(ks_placed_has_any(&self[0]));
+}
+
+static void what_is_put_on_all_is_announced(void **state)
+{
+    (void)state;
+    const uint32_t change = ks_ballot_open(workers);
+    assert_true(ks_changes_lock(workers, 1000, 0));
+    assert_true(ks_placed_announce(&self[0], change, "", "W"));
+    assert_int_equal(find(1, "", "W"), KS_PLACED_NOWHERE);
+    assert_int_equal(put(1, "", "W"), KS_UNAVAILABLE);
+    assert_int_equal(put(1, "", "V"), KS_OK);
+    assert_true(ks_placed_announce(&self[0], change, "", "V")); /* which it has already */
+    assert_int_equal(put(1, "", "V"), KS_OK);
+    ks_changes_unlock(workers, 1000);
+    assert_int_equal(put(1, "", "W"), KS_OK);
+    assert_true(ks_changes_lock(workers, 1000, 0)); /* the next one: of nothing yet */
+    (void)ks_ballot_open(workers);
+    ks_placed_drop(&self[1], "", "W");
+    assert_int_equal(put(1, "", "W"), KS_OK);
+    ks_changes_unlock(workers, 1000);
 }
 
 static void it_is_lost_with_its_process(void **state)
@@ -240,6 +261,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_name_is_one_workers, open_table, close_table),
+        cmocka_unit_test_setup_teardown(what_is_put_on_all_is_announced, open_table, close_table),
         cmocka_unit_test_setup_teardown(it_is_lost_with_its_process, open_table, close_table),
         cmocka_unit_test_setup_teardown(a_list_has_the_others, open_table, close_table),
         cmocka_unit_test_setup_teardown(it_has_a_bound, open_table, close_table),
