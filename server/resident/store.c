@@ -424,7 +424,10 @@ ks_status ks_store_may_delete(ks_store *store, const ks_tenant *tenant, const ch
                               ks_error *error)
 {
     pthread_mutex_lock(&store->lock);
-    const ks_status status = check_delete(store, tenant, text, if_match, error);
+    const ks_tensor_name *name = resolve(store, tenant, text);
+    ks_status status = check_delete(store, tenant, text, if_match, error);
+    if (status == KS_OK && name->placed) /* which may go before all do it, and come again elsewhere */
+        status = ks_fail(error, KS_PLACED, "tensor '%s' is on one device alone since: ask again", text);
     pthread_mutex_unlock(&store->lock);
     return status;
 }

@@ -455,8 +455,12 @@ static ks_status respond_delete(ks_tensor_call *call, ks_tensor_answer *out)
     out->code = 204;
     if (call->words.only_new) return ks_fail(&call->fault, KS_FIELD, "If-None-Match says nothing of a DELETE");
     const bool is_alone = call->view->workers && call->view->workers->count > 1 && !call->ask.is_peer;
-    return (is_alone ? ks_store_delete_placed : ks_store_delete)(call->store, &call->tenant, call->name, match,
-                                                                 &call->fault);
+    const ks_status status = (is_alone ? ks_store_delete_placed : ks_store_delete)(call->store, &call->tenant,
+                                                                                   call->name, match, &call->fault);
+    const bool is_gone = status == KS_TENSOR || status == KS_PLACED || status == KS_LOST;
+    if (!call->ask.vote.given || !is_gone) return status;
+    call->fault.status = KS_OK; /* all have agreed that it goes */
+    return KS_OK;
 }
 
 /* A file's head in front of the bytes, or the fields that say what they are. *bytes: of the head. */
