@@ -31,12 +31,12 @@ typedef struct placed_row {
 
 typedef struct placed_table {
     _Atomic bool torn;      /* it is being changed, or a process has died amid that */
-    bool ready;             /* the list of free ones is made */
     _Atomic uint32_t count; /* used ones */
-    uint32_t free;          /* as next */
+    uint32_t free;          /* as next: of those that were used before; */
+    uint32_t fresh;         /* from here on none was: their pages are not there */
     uint32_t change;        /* whose names are announced: bits by a hash */
     uint64_t announced[ANNOUNCED / 64];
-    _Atomic uint32_t chain[BUCKETS]; /* likewise */
+    _Atomic uint32_t chain[BUCKETS]; /* of rows, by a hash; as next */
     placed_row rows[KS_PLACED_MAX];
 } placed_table;
 _Static_assert(sizeof(placed_table) <= KS_PLACED_BYTES, "the table of workers has room for it");
@@ -68,7 +68,7 @@ static void make_chains(placed_table *table)
     uint32_t count = 0;
     table->free = 0;
     for (int i = 0; i < BUCKETS; i++) atomic_store(&table->chain[i], 0);
-    for (uint32_t i = KS_PLACED_MAX; i-- > 0;) {
+    for (uint32_t i = table->fresh; i-- > 0;) {
         placed_row *row = &table->rows[i];
         if (atomic_load(&row->used)) {
             _Atomic uint32_t *chain = &table->chain[chain_of(row->tenant, row->name, strlen(row->name))];
@@ -81,7 +81,6 @@ static void make_chains(placed_table *table)
         }
     }
     atomic_store(&table->count, count);
-    table->ready = true;
 }
 
 /* The table, locked; NULL: not now. */
@@ -89,7 +88,7 @@ static placed_table *lock(const ks_placed *self)
 {
     placed_table *table = table_of(self);
     if (!ks_workers_lock(&self->workers->placer, self->pid, KS_PLACED_WAIT_NS)) return NULL;
-    if (atomic_exchange(&table->torn, true) || !table->ready) make_chains(table); /* no change comes before it */
+    if (atomic_exchange(&table->torn, true)) make_chains(table); /* no change comes before it */
     return table;
 }
 
@@ -118,11 +117,11 @@ static placed_row *find(placed_table *table, const char *tenant, const char *nam
 
 static placed_row *add(placed_table *table, const char *tenant, const char *name)
 {
-    if (!table->free) return NULL;
-    const uint32_t index = table->free;
+    if (!table->free && table->fresh == KS_PLACED_MAX) return NULL;
+    const uint32_t index = table->free ? table->free : ++table->fresh;
     placed_row *row = &table->rows[index - 1];
     _Atomic uint32_t *chain = &table->chain[chain_of(tenant, name, strlen(name))];
-    table->free = row->next;
+    if (table->free) table->free = row->next;
     snprintf(row->tenant, sizeof row->tenant, "%s", tenant);
     snprintf(row->name, sizeof row->name, "%s", name);
     row->next = atomic_load(chain);
