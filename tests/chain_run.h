@@ -79,7 +79,7 @@ static bool chain_run_program(const ks_spec *spec, void (*fill)(const ks_tensor 
     void *out[KS_OUTPUTS_MAX] = {NULL};
     ks_program *program = NULL;
     ks_error error = {0};
-    if (ks_program_make(spec, &program, &error) != KS_OK) abort();
+    if (ks_program_make(spec, &ks_cpu_chain_means, &program, &error) != KS_OK) abort();
     void *scratch = chain_memory(ks_cpu_chain_prepare(program));
     unsigned char *arena = chain_memory(ks_cpu_chain_arena_bytes(program));
     const int first = chain->op.inputs_count + chain->constants;

@@ -280,6 +280,14 @@ static ks_rows map_rows(const ks_spec *spec)
     return (ks_rows){.dims = dims, .cut = cut, .out = 1};
 }
 
+/* ks_op.is_view: a copy of what is as it is; BOOL becomes 0 and 1. */
+static bool map_is_view(const ks_spec *spec, size_t *offset)
+{
+    *offset = 0;
+    return spec->params[KS_MAP_OP].i == KS_MAP_CAST && spec->out[0].dtype == spec->in[0].dtype &&
+           spec->out[0].dtype != KS_BOOL;
+}
+
 /* ks_sample_fn: known values of more than a vector, and an end off the vectors. */
 static void map_sample(ks_spec *spec)
 {
@@ -394,4 +402,5 @@ const ks_op ks_op_map = {
     .resolve = map_resolve,
     .rows = map_rows,
     .sample = map_sample,
+    .is_view = map_is_view,
 };

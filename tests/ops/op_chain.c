@@ -417,7 +417,7 @@ static unsigned char *run_fused(op_harness *harness, const ks_chain *fused, cons
     ks_spec_init(spec, &fused->op);
     for (int i = 0; i < FUSED_INPUTS; i++)
         spec->in[i] = (ks_tensor){.dtype = KS_FP32, .rank = fused->in[i].rank, .dims = {dims[i][0], dims[i][1]}};
-    if (ks_chain_resolve(spec, &error) != KS_OK || ks_program_make(spec, &program, &error) != KS_OK)
+    if (ks_chain_resolve(spec, &error) != KS_OK || ks_program_make(spec, NULL, &program, &error) != KS_OK)
         fail_msg("%s", error.text);
     assert_int_equal(program->count, fused->unfused ? FUSED_NODES : FUSED_STEPS);
     ks_program_free(&program);

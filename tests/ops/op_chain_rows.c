@@ -162,7 +162,7 @@ static void make_plan(bed *b, int rows, bool joined, ks_plan *plan)
     plan->out_bytes = ks_spec_out_bytes(spec);
     plan->batch_max = 1;
     plan->join_rows = joined ? rows : 0;
-    assert_int_equal(ks_program_make(spec, &plan->program, &error), KS_OK);
+    assert_int_equal(ks_program_make(spec, NULL, &plan->program, &error), KS_OK);
     assert_int_equal(b->backend->prepare(b->device, plan, &error), KS_OK);
 }
 
