@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-const ks_chain_means ks_cpu_chain_means = {.alignment = 64};
+const ks_chain_means ks_cpu_chain_means = {.alignment = 64, .maps = KS_DTYPE_BIT(KS_BYTES) - 1};
 
 size_t ks_cpu_chain_arena_bytes(const ks_program *program)
 {

@@ -179,6 +179,7 @@ static const ks_backend backend = {
     .large = &ks_cuda_large,
     .client_memory = &ks_cuda_client_memory,
     .resident = &ks_cuda_resident,
+    .chains = &ks_cuda_chain_means,
 };
 
 const ks_backend *const ks_backend_cuda = &backend;

@@ -8,6 +8,9 @@
  * Threads  the lane's. */
 #include "cuda/backend/chain.h"
 
+const ks_chain_means ks_cuda_chain_means = {.alignment = KS_ALIGNMENT,
+                                            .maps = KS_CUDA_FUSES_MAPS ? KS_CUDA_MAPS_DTYPES : 0};
+
 size_t ks_cuda_chain_arena_bytes(const ks_program *program)
 {
     return program->arena_bytes ? ks_align(program->arena_bytes + KS_PAD) : 0;

@@ -32,14 +32,14 @@ typedef struct life {
 typedef struct maker {
     const ks_chain *chain;
     const ks_spec *whole;
-    size_t alignment; /* of views */
+    ks_chain_means means;
     ks_program *program;
     ks_tensor made[KS_CHAIN_MADE_MAX];
     bool known[KS_CHAIN_MADE_MAX];  /* made has it */
     bool fused[KS_CHAIN_NODES_MAX]; /* a step in front does that node */
     int base[KS_CHAIN_MADE_MAX]; /* the value whose memory it lies in: an input, a constant, or one that has a life */
     size_t shift[KS_CHAIN_MADE_MAX]; /* from where on */
-    int life_of[KS_CHAIN_MADE_MAX]; /* of a value that is its own base */
+    int life_of[KS_CHAIN_MADE_MAX];  /* of a value that is its own base */
     int lives;
     life life[LIVES_MAX];
     int placed; /* those of order[] that have an offset, by offset */
@@ -73,7 +73,8 @@ static ks_step_place read_place(maker *m, int value, int step)
 {
     const int base = base_of(m, value);
     const size_t shift = shift_of(m, value);
-    if (base < m->chain->op.inputs_count) return (ks_step_place){.kind = KS_PLACE_INPUT, .which = base, .offset = shift};
+    if (base < m->chain->op.inputs_count)
+        return (ks_step_place){.kind = KS_PLACE_INPUT, .which = base, .offset = shift};
     if (ks_chain_constant(m->chain, base) >= 0)
         return (ks_step_place){.kind = KS_PLACE_FIXED, .fixed = fixed_at(m, value)};
     const int number = m->life_of[ks_chain_made(m->chain, base)];
@@ -122,7 +123,7 @@ static bool is_view(const maker *m, const ks_chain_node *node, const ks_spec *sp
     const bool whole = *offset == 0 && spec->out[0].size_bytes == spec->in[0].size_bytes;
     if (whole) return true;
     const size_t at = shift_of(m, node->in[0]) + *offset;
-    return at % m->alignment == 0 && !is_output(m->chain, node->out[0]);
+    return at % m->means.alignment == 0 && !is_output(m->chain, node->out[0]);
 }
 
 /* The life that a value has all of, and that is no part of another one; -1: there is none. */
@@ -142,7 +143,7 @@ static bool find_parts(const maker *m, const ks_chain_node *node, const ks_spec 
         part[i] = -1;
         if (spec->in[i].size_bytes == 0) continue;
         part[i] = own_life(m, node->in[i], spec->in[i].size_bytes);
-        if (part[i] < 0 || at % m->alignment != 0) return false;
+        if (part[i] < 0 || at % m->means.alignment != 0) return false;
         for (int other = 0; other < i; other++)
             if (ks_has_input(spec, other) && part[other] == part[i]) return false; /* it would be there twice */
     }
@@ -193,11 +194,14 @@ static void fuse(maker *m, int index, ks_chain_node *node, ks_step *step)
     while (step->nodes < KS_STEP_NODES_MAX) {
         if (node->out[0] >= 0) set_made(m, node->out[0], &step->spec.out[0]);
         const int next = ks_chain_fuse(&fusing, index, node, &step->spec);
-        if (next < 0) return;
+        if (next < 0) break;
         step->node[step->nodes++] = (int16_t)next;
         m->fused[next] = true;
         index = next;
     }
+    ks_chain_known own = {.made = m->made, .known = m->known};
+    if (!ks_chain_maps(&fusing, &own, m->fused, m->means.maps, node, step)) return;
+    for (int i = 0; i < step->nodes; i++) m->fused[step->node[i]] = true;
 }
 
 /* Each output of a step that has batched inputs has their rows: nodes mix none (models/rows.c). */
@@ -368,7 +372,7 @@ ks_status ks_program_make(const ks_spec *spec, const ks_chain_means *means, ks_p
     program->count = 0;
     program->arena_bytes = 0;
     program->views = 0;
-    m->alignment = means ? means->alignment : KS_ALIGNMENT;
+    m->means = means ? *means : (ks_chain_means){.alignment = KS_ALIGNMENT};
     m->chain = chain;
     m->whole = spec;
     m->program = program;

@@ -48,7 +48,7 @@ static ks_program *program_of(const ks_definition *definition, int64_t batch, ks
     ks_program *program = NULL;
     ks_error error = {0};
     assert_int_equal(ks_definition_sample(definition, batch, spec, &error), KS_OK);
-    assert_int_equal(ks_program_make(spec, &ks_cpu_chain_means, &program, &error), KS_OK);
+    assert_int_equal(ks_program_make(spec, NULL, &program, &error), KS_OK);
     return program;
 }
 
