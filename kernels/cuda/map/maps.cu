@@ -1,9 +1,9 @@
-/* Several of map's functions in one pass on the GPU: each input is read once, values between the functions stay in registers, and the last
+/* Several of map's functions in one pass on the GPU: each input is read once, values between the functions stay on the SM, and the last
  * result is written. Of BOOL, FP8, FP16, BF16 and FP32, all of which a float holds.
  *
- * A thread has eight elements of the output at a time, as floats in a file of six registers of eight. The functions are a list that all
- * threads go through: which registers one reads and writes, and what it computes, are branches of the whole grid, taken once for eight
- * elements. Each result is rounded to its datatype before the next function reads it, and code stands behind a branch, so that no compiler
+ * A thread has eight elements of the output at a time, as floats. The functions are a list that all threads go through: what one computes is a
+ * branch of the whole grid, taken once for eight elements. The last result stays where it is for the next function; what others read lies in
+ * the thread's file of up to six registers, in shared memory, which no other thread reads. Each result is rounded to its datatype before the next function reads it, and code stands behind a branch, so that no compiler
  * makes one operation of two functions: bits are those of map's own kernels, but for which ones a NaN has.
  *
  * Loads of all inputs are asked for before the first one is looked at. */
@@ -27,6 +27,7 @@ typedef struct maps_function {
     uint8_t function, operands, dtype, out, to;
     int8_t from[KS_MAP_OPERANDS]; /* registers; -1: a */
     bool truth, quick;            /* quick: for results of 16 bits, as map's kernels have it */
+    bool goes_on, kept; /* from[0] is the result in front; the result is read but by the next function's from[0] */
 } maps_function;
 
 typedef struct maps_shape {
@@ -108,37 +109,29 @@ __device__ __forceinline__ void maps_widen(const uint32_t (&raw)[ELEMENTS], int 
 
 /* --- registers ------------------------------------------------------------------------------------------------------------ */
 
-/* An array is in registers only where its indices are constants. */
-__device__ __forceinline__ void maps_get(const float (&file)[KS_MAPS_REGISTERS][ELEMENTS], int from, float a,
-                                         float (&x)[ELEMENTS])
-{
-    switch (from) {
-    case 0:
-        MAPS_EACH(file[0][i]);
-    case 1:
-        MAPS_EACH(file[1][i]);
-    case 2:
-        MAPS_EACH(file[2][i]);
-    case 3:
-        MAPS_EACH(file[3][i]);
-    case 4:
-        MAPS_EACH(file[4][i]);
-    case 5:
-        MAPS_EACH(file[5][i]);
-    default:
-        MAPS_EACH(a);
-    }
-}
+/* A thread's registers lie in shared memory, where a number that is no constant finds one; each is two vectors of four floats, side by side
+ * across the threads. */
+struct maps_file {
+    float4 *own;
 
-__device__ __forceinline__ void maps_put(float (&file)[KS_MAPS_REGISTERS][ELEMENTS], int to, const float (&x)[ELEMENTS])
-{
-#pragma unroll
-    for (int r = 0; r < KS_MAPS_REGISTERS; r++) {
-        if (r != to) continue;
-#pragma unroll
-        for (int i = 0; i < ELEMENTS; i++) file[r][i] = x[i];
+    __device__ __forceinline__ void put(int to, const float (&x)[ELEMENTS]) const
+    {
+        own[2 * to * blockDim.x] = float4{x[0], x[1], x[2], x[3]};
+        own[(2 * to + 1) * blockDim.x] = float4{x[4], x[5], x[6], x[7]};
     }
-}
+
+    /* from -1: a, eight times */
+    __device__ __forceinline__ void get(int from, float a, float (&x)[ELEMENTS]) const
+    {
+        float4 low = {a, a, a, a}, high = low;
+        if (from >= 0) {
+            low = own[2 * from * blockDim.x];
+            high = own[(2 * from + 1) * blockDim.x];
+        }
+        x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
+        x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
+    }
+};
 
 /* --- functions ------------------------------------------------------------------------------------------------------------ */
 
@@ -155,27 +148,39 @@ __device__ __forceinline__ void maps_quick(int function, float (&x)[ELEMENTS])
     }
 }
 
-/* x becomes the result. */
-__device__ __forceinline__ void maps_compute(const maps_function &f, float (&x)[ELEMENTS], const float (&y)[ELEMENTS],
-                                             const float (&z)[ELEMENTS])
+/* Of two or three operands, x among them. */
+__device__ __forceinline__ void maps_join(const maps_function &f, const maps_file &file, float (&x)[ELEMENTS])
 {
     const map_given<float> given = {f.a, f.b, 0};
-    if (f.truth) {
+    float y[ELEMENTS];
+    file.get(f.from[1], f.a, y);
+    if (f.operands == 3) {
+        float z[ELEMENTS];
+        file.get(f.from[2], f.a, z);
+#pragma unroll
+        for (int i = 0; i < ELEMENTS; i++)
+            x[i] = f.function == KS_MAP_WHERE ? (x[i] != 0 ? y[i] : z[i]) : fmaf(x[i], y[i], z[i]);
+    } else if (f.truth) {
         uint32_t truth[ELEMENTS];
         map_truths(f.function, x, y, truth);
 #pragma unroll
         for (int i = 0; i < ELEMENTS; i++) x[i] = (float)truth[i];
-    } else if (f.operands == 3) {
-#pragma unroll
-        for (int i = 0; i < ELEMENTS; i++)
-            x[i] = f.function == KS_MAP_WHERE ? (x[i] != 0 ? y[i] : z[i]) : fmaf(x[i], y[i], z[i]);
-    } else if (f.operands == 2) {
-        map_two_real(f.function, x, y, given);
-    } else if (f.quick) {
-        maps_quick(f.function, x);
     } else {
-        map_one_real<float>(f.function, x, given); /* of a cast: nothing */
+        map_two_real(f.function, x, y, given);
     }
+}
+
+/* x becomes the result. */
+__device__ __forceinline__ void maps_compute(const maps_function &f, const maps_file &file, float (&x)[ELEMENTS])
+{
+    const map_given<float> given = {f.a, f.b, 0};
+    if (!f.goes_on) file.get(f.from[0], f.a, x);
+    if (f.operands > 1)
+        maps_join(f, file, x);
+    else if (f.quick)
+        maps_quick(f.function, x);
+    else
+        map_one_real<float>(f.function, x, given); /* of a cast: nothing */
 }
 
 /* To the datatype and back. */
@@ -224,29 +229,29 @@ __device__ __forceinline__ void maps_store(const maps_shape &s, int dtype, const
 
 __device__ __forceinline__ void maps_vector(const maps_shape &s, const ks_job_sides &job, int64_t vector)
 {
-    float file[KS_MAPS_REGISTERS][ELEMENTS], x[ELEMENTS] = {};
+    const maps_file file = {(float4 *)ks_dynamic + threadIdx.x};
+    float x[ELEMENTS] = {};
     uint32_t raw[KS_MAPS_INPUTS][ELEMENTS];
 #pragma unroll
     for (int k = 0; k < KS_MAPS_INPUTS; k++)
         if (k < s.inputs) maps_load(s, k, job.in, vector, raw[k]);
 #pragma unroll
-    for (int k = 0; k < KS_MAPS_INPUTS; k++)
-        if (k < s.inputs) maps_widen(raw[k], s.operand[k].dtype, file[k]);
+    for (int k = 0; k < KS_MAPS_INPUTS; k++) {
+        if (k >= s.inputs) continue;
+        maps_widen(raw[k], s.operand[k].dtype, x);
+        file.put(k, x);
+    }
 #pragma unroll 1
     for (int i = 0; i < s.functions; i++) {
         const maps_function f = s.function[i];
-        float y[ELEMENTS] = {}, z[ELEMENTS] = {};
-        maps_get(file, f.from[0], f.a, x);
-        if (f.operands > 1) maps_get(file, f.from[1], f.a, y);
-        if (f.operands > 2) maps_get(file, f.from[2], f.a, z);
-        maps_compute(f, x, y, z);
+        maps_compute(f, file, x);
         maps_round(f.out, x);
-        maps_put(file, f.to, x);
+        if (f.kept) file.put(f.to, x);
     }
     maps_store(s, s.function[s.functions - 1].out, x, job.out, vector);
 }
 
-__global__ void __launch_bounds__(MAP_THREADS, 2) maps_kernel(ks_site site, const __grid_constant__ maps_shape s)
+__global__ void __launch_bounds__(MAP_THREADS, 3) maps_kernel(ks_site site, const __grid_constant__ maps_shape s)
 {
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
@@ -306,6 +311,32 @@ static uint32_t cut(const ks_chip *chip, int64_t count, int *threads, int *round
     return (uint32_t)quotient_up(vectors, (int64_t)*threads * *rounds);
 }
 
+/* Which of its values a function leaves where it has them. */
+static void note_readers(maps_shape *s, int index)
+{
+    maps_function *f = &s->function[index];
+    f->goes_on = index > 0 && f->from[0] == s->function[index - 1].to;
+    f->kept = false;
+    for (int i = index + 1; i < s->functions && !f->kept; i++) {
+        const maps_function *reader = &s->function[i];
+        for (int k = 0; k < reader->operands; k++)
+            f->kept = f->kept || (reader->from[k] == f->to && !(k == 0 && i == index + 1));
+        if (reader->to == f->to) break;
+    }
+}
+
+/* Bytes of shared memory of a CTA: registers up to the last one. */
+static size_t file_bytes(const ks_spec *spec, int threads)
+{
+    int last = 0;
+    for (int k = ks_next_input(spec, -1); k >= 0; k = ks_next_input(spec, k)) last = k > last ? k : last;
+    for (int i = 0; i < ks_maps_count(spec); i++) {
+        const int to = ks_maps_read(spec, i).to;
+        last = to > last ? to : last;
+    }
+    return (size_t)(last + 1) * ELEMENTS * sizeof(float) * (size_t)threads;
+}
+
 static maps_shape shape_of(const ks_spec *spec, int rounds)
 {
     const ks_map_shape lies = ks_maps_shape_of(spec);
@@ -327,6 +358,7 @@ static maps_shape shape_of(const ks_spec *spec, int rounds)
         const ks_maps_function function = ks_maps_read(spec, i);
         s.function[i] = function_of(&function);
     }
+    for (int i = 0; i < s.functions; i++) note_readers(&s, i);
     return s;
 }
 
@@ -349,7 +381,7 @@ static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_pla
     out->kernel_info.grid = cut(chip, count, &threads, &rounds);
     out->kernel_info.threads = threads;
     out->kernel_info.cluster = 1;
-    out->kernel_info.shared_bytes = 0;
+    out->kernel_info.shared_bytes = file_bytes(spec, threads);
     out->batch_max = 1;
     snprintf(out->kernel_info.kernel, sizeof out->kernel_info.kernel, "maps<%d functions to %s>", ks_maps_count(spec),
              ks_dtype_name(spec->out[0].dtype));
@@ -363,8 +395,8 @@ static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const voi
     int threads, rounds;
     const uint32_t grid = cut(chip, ks_tensor_count(&spec->out[0]), &threads, &rounds);
     const maps_shape shape = shape_of(spec, rounds);
-    const cudaError_t status =
-        ks_launch(maps_kernel, dim3(grid, (unsigned)bucket), threads, 0, false, stream, site, shape);
+    const cudaError_t status = ks_launch(maps_kernel, dim3(grid, (unsigned)bucket), threads, file_bytes(spec, threads),
+                                         false, stream, site, shape);
     if (status == cudaSuccess) return KS_OK;
     cudaGetLastError(); /* taken: reported here */
     return ks_fail(error, KS_DEVICE, "maps: launch failed: %s", cudaGetErrorString(status));

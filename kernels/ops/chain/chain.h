@@ -29,9 +29,9 @@ typedef struct ks_chain_known {
     bool *known;
 } ks_chain_known;
 
-/* Does maps behind the step's node, which is one, in the same pass: of those datatypes, as bits. done: nodes that other steps do. false: there
- * are none; else node and step are those of all, and the step's nodes are done. */
-bool ks_chain_maps(const ks_fusing *f, ks_chain_known *own, const bool *done, uint32_t dtypes, ks_chain_node *node,
+/* Does maps behind the step's node, which is one, in the same pass: of those datatypes, as bits. done: nodes that steps do.
+ * false: there are none; else node and step are those of all, and the step's nodes are done. */
+bool ks_chain_maps(const ks_fusing *f, ks_chain_known *own, bool *done, uint32_t dtypes, ks_chain_node *node,
                    ks_step *step);
 /* The shape that a reshape makes. */
 ks_status ks_chain_reshape(const ks_chain_node *node, const ks_tensor *in, ks_tensor *out, ks_error *error);

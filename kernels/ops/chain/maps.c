@@ -233,7 +233,7 @@ static bool make_step(const growing *g, int count, ks_chain_node *node, ks_spec 
     return true;
 }
 
-bool ks_chain_maps(const ks_fusing *f, ks_chain_known *own, const bool *done, uint32_t dtypes, ks_chain_node *node,
+bool ks_chain_maps(const ks_fusing *f, ks_chain_known *own, bool *done, uint32_t dtypes, ks_chain_node *node,
                    ks_step *step)
 {
     growing g = {.f = f, .own = own, .dtypes = dtypes, .nodes = step->nodes};
@@ -248,5 +248,6 @@ bool ks_chain_maps(const ks_fusing *f, ks_chain_known *own, const bool *done, ui
     ks_spec_copy(&step->spec, &spec);
     step->nodes = g.element[count - 1].nodes;
     memcpy(step->node, g.node, sizeof step->node);
+    for (int i = 0; i < g.element[count - 1].nodes; i++) done[g.node[i]] = true;
     return true;
 }

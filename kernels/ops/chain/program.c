@@ -200,15 +200,14 @@ static void fuse(maker *m, int index, ks_chain_node *node, ks_step *step)
         index = next;
     }
     ks_chain_known own = {.made = m->made, .known = m->known};
-    if (!ks_chain_maps(&fusing, &own, m->fused, m->means.maps, node, step)) return;
-    for (int i = 0; i < step->nodes; i++) m->fused[step->node[i]] = true;
+    (void)ks_chain_maps(&fusing, &own, m->fused, m->means.maps, node, step);
 }
 
 /* Each output of a step that has batched inputs has their rows: nodes mix none (models/rows.c). */
 static void note_rows(const maker *m, const ks_chain_node *node, ks_step *step)
 {
-    for (int i = ks_next_input(&step->spec, -1); i >= 0; i = ks_next_input(&step->spec, i))
-        step->rows_in |= (uint16_t)(m->chain->batched[node->in[i]] << i);
+    for (int i = 0; i < KS_OP_INPUTS_MAX; i++)
+        if (ks_has_input(&step->spec, i)) step->rows_in |= (uint16_t)(m->chain->batched[node->in[i]] << i);
     if (step->rows_in) step->rows_out = (uint16_t)((1u << step->spec.outputs) - 1);
 }
 
