@@ -8,7 +8,7 @@
 #include "cpu/onednn.h"
 #include "cpu/reference.h"
 #include "kernserve/chain.h"
-#include "ops/maps.h"
+#include "ops/map/maps.h"
 
 typedef struct chain_values {
     ks_tensor tensor[KS_INPUTS_MAX + KS_CHAIN_CONSTANTS_MAX + KS_CHAIN_MADE_MAX];

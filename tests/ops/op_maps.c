@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "cpu/reference.h"
-#include "ops/maps.h"
+#include "ops/map/maps.h"
 #include "ops/map_oracle.h"
 #include "ops/op_harness.h"
 

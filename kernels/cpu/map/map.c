@@ -45,12 +45,12 @@ static int64_t row_offset(const ks_map_shape *s, int k, int64_t n)
     return offset;
 }
 
-static void gather(const ks_map_shape *s, int k, const unsigned char *in, size_t size, int64_t at, int64_t count,
+static void gather(const ks_map_shape *s, int k, const unsigned char *in, size_t size, const ks_map_range *range,
                    unsigned char *to)
 {
     const int64_t inner = s->dims[s->rank - 1], step = s->stride[k][s->rank - 1];
-    int64_t row = at / inner, column = at % inner;
-    for (int64_t left = count; left > 0; row++, column = 0) {
+    int64_t row = range->at / inner, column = range->at % inner;
+    for (int64_t left = range->count; left > 0; row++, column = 0) {
         const int64_t some = left < inner - column ? left : inner - column;
         const unsigned char *from = in + (size_t)(row_offset(s, k, row) + column * step) * size;
         if (step)
@@ -62,11 +62,11 @@ static void gather(const ks_map_shape *s, int k, const unsigned char *in, size_t
     }
 }
 
-const void *ks_map_elements(const ks_map_shape *shape, int k, const void *in, size_t size, int64_t at, int64_t count,
+const void *ks_map_elements(const ks_map_shape *shape, int k, const void *in, size_t size, const ks_map_range *range,
                             void *to)
 {
-    if (shape->flat[k]) return (const unsigned char *)in + (size_t)at * size;
-    gather(shape, k, in, size, at, count, to);
+    if (shape->flat[k]) return (const unsigned char *)in + (size_t)range->at * size;
+    gather(shape, k, in, size, range, to);
     return to;
 }
 
@@ -143,15 +143,16 @@ static void map_reference(const ks_spec *spec, const void *const *in, void *cons
     }
     const size_t out_size = ks_dtype_size(what.out);
     for (int64_t at = 0; at < shape.count; at += KS_MAP_BLOCK) {
-        const int64_t left = shape.count - at, count = left < KS_MAP_BLOCK ? left : KS_MAP_BLOCK;
+        const int64_t left = shape.count - at;
+        const ks_map_range range = {at, left < KS_MAP_BLOCK ? left : KS_MAP_BLOCK};
         const void *some[KS_MAP_OPERANDS] = {NULL};
         for (int k = 0; k < what.operands; k++) {
             const int input = what.input[k];
             if (input >= 0)
-                some[k] = ks_map_elements(&shape, k, in[input], ks_dtype_size(spec->in[input].dtype), at, count,
-                                          w->gathered[k]);
+                some[k] =
+                    ks_map_elements(&shape, k, in[input], ks_dtype_size(spec->in[input].dtype), &range, w->gathered[k]);
         }
-        ks_map_block(&what, some, scalar, (char *)out[0] + (size_t)at * out_size, (size_t)count, &w->room);
+        ks_map_block(&what, some, scalar, (char *)out[0] + (size_t)at * out_size, (size_t)range.count, &w->room);
     }
 }
 

@@ -31,8 +31,12 @@ void ks_map_block(const ks_map_work *work, const void *const in[KS_MAP_OPERANDS]
                   const void *const scalar[KS_MAP_OPERANDS], void *out, size_t count, ks_map_room *room);
 /* The scalar as ks_map_block takes it, as often as a block has elements. */
 void ks_map_scalar(const ks_map_work *work, void *out, ks_map_middle *middle);
-/* The operand's elements of the output's [at, at + count), side by side: where they lie, or brought to `to`. */
-const void *ks_map_elements(const ks_map_shape *shape, int k, const void *in, size_t size, int64_t at, int64_t count,
+/* Elements of the output. */
+typedef struct ks_map_range {
+    int64_t at, count;
+} ks_map_range;
+/* Those of an operand, of `size` bytes each, side by side: where they lie, or brought to `to`. */
+const void *ks_map_elements(const ks_map_shape *shape, int k, const void *in, size_t size, const ks_map_range *range,
                             void *to);
 
 /* where: of elements of `size` bytes, in[0] decides. */

@@ -3,7 +3,7 @@
  *
  * Threads  any; all memory is the caller's. */
 #include "cpu/map/map.h"
-#include "ops/maps.h"
+#include "ops/map/maps.h"
 
 /* The caller's scratch. */
 typedef struct work {
@@ -47,11 +47,12 @@ static void maps_reference(const ks_spec *spec, const void *const *in, void *con
     }
     const size_t out_size = ks_dtype_size(spec->out[0].dtype);
     for (int64_t at = 0; at < j.shape.count; at += KS_MAP_BLOCK) {
-        const int64_t left = j.shape.count - at, count = left < KS_MAP_BLOCK ? left : KS_MAP_BLOCK;
+        const int64_t left = j.shape.count - at;
+        const ks_map_range range = {at, left < KS_MAP_BLOCK ? left : KS_MAP_BLOCK};
         const void *held[KS_MAPS_REGISTERS] = {NULL};
         for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
-            held[i] = ks_map_elements(&j.shape, i, in[i], ks_dtype_size(spec->in[i].dtype), at, count, j.w->reg[i]);
-        run_block(&j, held, (char *)out[0] + (size_t)at * out_size, (size_t)count);
+            held[i] = ks_map_elements(&j.shape, i, in[i], ks_dtype_size(spec->in[i].dtype), &range, j.w->reg[i]);
+        run_block(&j, held, (char *)out[0] + (size_t)at * out_size, (size_t)range.count);
     }
 }
 

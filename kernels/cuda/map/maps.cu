@@ -10,7 +10,7 @@
 #include "cuda/map/convert.cuh"
 #include "cuda/map/vectors.cuh"
 #include "cuda/op.h"
-#include "ops/maps.h"
+#include "ops/map/maps.h"
 
 #include <stdio.h>
 #include <string.h>

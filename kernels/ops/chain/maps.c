@@ -1,4 +1,4 @@
-/* Maps that one step does in one pass, whose values between them lie nowhere: ops/maps.h.
+/* Maps that one step does in one pass, whose values between them lie nowhere: ops/map/maps.h.
  *
  * Rules    A value that the step does not make is read by its functions alone, and is no output; each other operand is known where the
  *          first node stands, which is where the step runs. All results have one shape, so that nothing is computed more often than before.
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "ops/chain/chain.h"
-#include "ops/maps.h"
+#include "ops/map/maps.h"
 
 extern const ks_op ks_op_map;
 

@@ -1,5 +1,5 @@
 /* The op of several of map's functions: how they lie among a spec's parameters, two for each, and its rules. */
-#include "ops/maps.h"
+#include "ops/map/maps.h"
 
 #include <assert.h>
 #include <string.h>
