@@ -80,7 +80,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("options", nargs="*")
     asked = parser.parse_args()
-    with Daemon(asked.kernserve, "--shards", "1", "--lanes", "1", *asked.options) as daemon:
+    with Daemon(asked.kernserve, "--threads", "1", "--lanes", "1", *asked.options) as daemon:
         for name in CHAINS:
             for datatype, rows in (("FP32", 16), ("FP32", 256), ("FP32", 4096), ("FP16", 256)):
                 row(daemon, name, datatype, rows, asked.seconds)
