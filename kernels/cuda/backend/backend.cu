@@ -5,6 +5,7 @@
  * Threads    as backend.h says. After open no call waits for the whole device: that breaks other threads' captures.
  * Faults     a code that is not known to leave the context whole marks the device as lost, for good; from then on
  *            nothing is launched and nothing is freed, because both may block for ever. */
+#include "cuda/backend/chain.h"
 #include "cuda/backend/internal.h"
 #include "cuda/matmul/cublaslt.cuh"
 #include "kernserve/backends.h"
