@@ -60,23 +60,39 @@ static void parts_are_read_where_they_lie(void **state)
 {
     (void)state;
     ks_definition *definition = infer_definition(
-        HEAD
-            NODE("rows", "slice", "\"x\"", "r", "\"axis\":0,\"start\":2,\"end\":4") "," NODE("second", "slice", "\"w\"", "s", "\"axis\":0,\"start\":1,\"end\":2") "," MAP(
-                "sum", "add", "\"r\",\"s\"",
-                "t") "," NODE("last", "split", "\"t\"", "u",
-                              "\"axis\":0,\"parts\":2,\"part\":1") "," NODE("same", "map", "\"u\"", "c",
-                                                                            "\"op\":\"cast\"") "," NODE("turned",
-                                                                                                        "transpose",
-                                                                                                        "\"c\"", "v",
-                                                                                                        "\"perm\":[1,"
-                                                                                                        "0]") "," NODE("padded",
-                                                                                                                       "pad",
-                                                                                                                       "\"v\"",
-                                                                                                                       "p",
-                                                                                                                       "\"axis\":0,\"before\":0,\"after\":0") "," MAP("root",
-                                                                                                                                                                      "sqrt",
-                                                                                                                                                                      "\"p\"",
-                                                                                                                                                                      "y") "],\"outputs\":[{\"name\":\"y\"}]}");
+        HEAD NODE("rows", "slice", "\"x\"", "r", "\"axis\":0,\"start\":2,\"end\":4") "," NODE("second", "slice", "\"w\"", "s", "\"axis\":0,\"start\":1,\"end\":2") "," MAP(
+            "sum", "add", "\"r\",\"s\"",
+            "t") "," NODE("last", "split", "\"t\"", "u",
+                          "\"axis\":0,\"parts\":2,\"part\":1") "," NODE("same", "map", "\"u\"", "c",
+                                                                        "\"op\":\"cast\"") "," NODE("turned",
+                                                                                                    "transpose",
+                                                                                                    "\"c\"",
+                                                                                                    "v",
+                                                                                                    "\"perm\":[1,"
+                                                                                                    "0]") "," NODE("pad"
+                                                                                                                   "de"
+                                                                                                                   "d",
+                                                                                                                   "pa"
+                                                                                                                   "d",
+                                                                                                                   "\"v"
+                                                                                                                   "\"",
+                                                                                                                   "p",
+                                                                                                                   "\"a"
+                                                                                                                   "xis"
+                                                                                                                   "\":"
+                                                                                                                   "0,"
+                                                                                                                   "\"b"
+                                                                                                                   "efo"
+                                                                                                                   "re"
+                                                                                                                   "\":"
+                                                                                                                   "0,"
+                                                                                                                   "\"a"
+                                                                                                                   "fte"
+                                                                                                                   "r\""
+                                                                                                                   ":0") "," MAP("root",
+                                                                                                                                 "sqrt",
+                                                                                                                                 "\"p\"",
+                                                                                                                                 "y") "],\"outputs\":[{\"name\":\"y\"}]}");
     ks_spec spec;
     ks_program *program = program_of(definition, &spec);
     static const char *const views[] = {"rows", "second", "last", "same", "turned", "padded"};
@@ -102,19 +118,36 @@ static void other_parts_are_copied(void **state)
     ks_definition *definition = infer_definition(
         HEAD MAP("n", "neg", "\"x\"", "a") "," NODE("odd", "reshape", "\"a\"", "b", "\"shape\":[128]") "," NODE(
             "off", "slice", "\"b\"", "c",
-            "\"axis\":0,\"start\":3,\"end\":35") "," MAP("m",
-                                                         "abs", "\"c\"", "d") "," NODE("out", "slice", "\"a\"", "e",
-                                                                                       "\"axis\":0,\"start\":4,\"end\":"
-                                                                                       "8") "," NODE("row", "slice",
-                                                                                                     "\"a\"", "f",
-                                                                                                     "\"axis\":0,"
-                                                                                                     "\"start\":1,"
-                                                                                                     "\"end\":2") "," NODE("flat",
-                                                                                                                           "reshape",
-                                                                                                                           "\"f\"",
-                                                                                                                           "g",
-                                                                                                                           "\"shape\":[16]") "],\"outputs\":[{\"name\":\"d\"},{\"name\":\"e\"},"
-                                                                                                                                             "{\"name\":\"g\"}]}");
+            "\"axis\":0,\"start\":3,\"end\":35") "," MAP("m", "abs", "\"c\"",
+                                                         "d") "," NODE("out", "slice", "\"a\"", "e",
+                                                                       "\"axis\":0,\"start\":4,\"end\":"
+                                                                       "8") "," NODE("row", "slice", "\"a\"", "f",
+                                                                                     "\"axis\":0,"
+                                                                                     "\"start\":1,"
+                                                                                     "\"end\":2") "," NODE("flat",
+                                                                                                           "reshape",
+                                                                                                           "\"f\"", "g",
+                                                                                                           "\"shape\":["
+                                                                                                           "16]") "],"
+                                                                                                                  "\"ou"
+                                                                                                                  "tput"
+                                                                                                                  "s\":"
+                                                                                                                  "[{"
+                                                                                                                  "\"na"
+                                                                                                                  "me\""
+                                                                                                                  ":\"d"
+                                                                                                                  "\"},"
+                                                                                                                  "{\"n"
+                                                                                                                  "ame"
+                                                                                                                  "\":"
+                                                                                                                  "\"e"
+                                                                                                                  "\"},"
+                                                                                                                  "{\"n"
+                                                                                                                  "ame"
+                                                                                                                  "\":"
+                                                                                                                  "\"g"
+                                                                                                                  "\"}]"
+                                                                                                                  "}");
     ks_spec spec;
     ks_program *program = program_of(definition, &spec);
     assert_int_equal(program->count, 5); /* neg, off, abs, out, and a copy */
@@ -134,18 +167,17 @@ static void producers_write_into_the_whole(void **state)
     (void)state;
     ks_definition *definition =
         infer_definition(HEAD MAP("n", "neg", "\"x\"", "a") "," MAP("m", "abs", "\"x\"", "b") "," NODE(
-            "inner", "concat", "\"a\",\"b\"",
-            "c", "\"axis\":0") "," MAP("k", "square",
-                                       "\"x\"", "d") "," NODE("outer", "concat", "\"d\",\"c\"", "e",
-                                                              "\"axis\":0") "," NODE("back", "slice", "\"e\"", "f",
-                                                                                     "\"axis\":0,\"start\":8,\"end\":"
-                                                                                     "16") "," MAP("s", "add",
-                                                                                                   "\"f\",\"b\"",
-                                                                                                   "g") "],\"outputs\":"
-                                                                                                        "[{\"name\":"
-                                                                                                        "\"e\"},{"
-                                                                                                        "\"name\":"
-                                                                                                        "\"g\"}]}");
+            "inner", "concat", "\"a\",\"b\"", "c",
+            "\"axis\":0") "," MAP("k", "square", "\"x\"",
+                                  "d") "," NODE("outer", "concat", "\"d\",\"c\"", "e",
+                                                "\"axis\":0") "," NODE("back", "slice", "\"e\"", "f",
+                                                                       "\"axis\":0,\"start\":8,\"end\":"
+                                                                       "16") "," MAP("s", "add", "\"f\",\"b\"",
+                                                                                     "g") "],\"outputs\":"
+                                                                                          "[{\"name\":"
+                                                                                          "\"e\"},{"
+                                                                                          "\"name\":"
+                                                                                          "\"g\"}]}");
     ks_spec spec;
     ks_program *program = program_of(definition, &spec);
     assert_int_equal(program->count, 4); /* neg, abs, square, add */
@@ -167,30 +199,29 @@ static void other_concats_are_copied(void **state)
 {
     (void)state;
     ks_definition *definition = infer_definition(
-        HEAD
-            MAP("n", "neg", "\"x\"", "a") "," MAP("m", "abs", "\"x\"", "b") "," NODE("twice", "concat", "\"a\",\"a\"", "c", "\"axis\":0") "," NODE(
-                "given",
-                "concat", "\"b\",\"x\"", "d",
-                "\"axis\":0") "," NODE("first", "concat", "\"a\",\"b\"", "e",
-                                       "\"axis\":0") "," NODE("second", "concat", "\"b\",\"a\"", "f",
-                                                              "\"axis\":0") "," MAP("k", "square", "\"x\"",
-                                                                                    "g") "," MAP("l", "exp", "\"x\"",
-                                                                                                 "h") "," NODE("side",
-                                                                                                               "concat",
-                                                                                                               "\"g\","
-                                                                                                               "\"h\"",
-                                                                                                               "i",
-                                                                                                               "\"axis"
-                                                                                                               "\":1") "," MAP("all",
-                                                                                                                               "add",
-                                                                                                                               "\"c\",\"d\"",
-                                                                                                                               "j") "," MAP("more",
-                                                                                                                                            "add",
-                                                                                                                                            "\"e\",\"f\"",
-                                                                                                                                            "p") "," MAP("sum",
-                                                                                                                                                         "add",
-                                                                                                                                                         "\"j\",\"p\"",
-                                                                                                                                                         "q") "],\"outputs\":[{\"name\":\"q\"},{\"name\":\"i\"},{\"name\":\"a\"}]}");
+        HEAD MAP("n", "neg", "\"x\"", "a") "," MAP("m", "abs", "\"x\"", "b") "," NODE("twice", "concat", "\"a\",\"a\"", "c", "\"axis\":0") "," NODE(
+            "given", "concat",
+            "\"b\",\"x\"", "d",
+            "\"axis\":0") "," NODE("first", "concat", "\"a\",\"b\"", "e",
+                                   "\"axis\":0") "," NODE("second", "concat", "\"b\",\"a\"", "f",
+                                                          "\"axis\":0") "," MAP("k", "square", "\"x\"",
+                                                                                "g") "," MAP("l", "exp", "\"x\"",
+                                                                                             "h") "," NODE("side",
+                                                                                                           "concat",
+                                                                                                           "\"g\","
+                                                                                                           "\"h\"",
+                                                                                                           "i",
+                                                                                                           "\"axis"
+                                                                                                           "\":1") "," MAP("all",
+                                                                                                                           "add",
+                                                                                                                           "\"c\",\"d\"",
+                                                                                                                           "j") "," MAP("more",
+                                                                                                                                        "add",
+                                                                                                                                        "\"e\",\"f\"",
+                                                                                                                                        "p") "," MAP("sum",
+                                                                                                                                                     "add",
+                                                                                                                                                     "\"j\",\"p\"",
+                                                                                                                                                     "q") "],\"outputs\":[{\"name\":\"q\"},{\"name\":\"i\"},{\"name\":\"a\"}]}");
     ks_spec spec;
     ks_program *program = program_of(definition, &spec);
     assert_int_equal(program->views, 1);
