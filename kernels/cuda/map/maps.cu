@@ -3,8 +3,9 @@
  *
  * A thread has eight elements of the output at a time, as floats. The functions are a list that all threads go through: what one computes is a
  * branch of the whole grid, taken once for eight elements. The last result stays where it is for the next function; what others read lies in
- * the thread's file of up to six registers, in shared memory, which no other thread reads. Each result is rounded to its datatype before the next function reads it, and code stands behind a branch, so that no compiler
- * makes one operation of two functions: bits are those of map's own kernels, but for which ones a NaN has.
+ * the thread's file of up to six registers, in shared memory, which no other thread reads. Each result is rounded to its datatype before the
+ * next function reads it, and code stands behind a branch, so that no compiler makes one operation of two functions: bits are those of map's
+ * own kernels, but for which ones a NaN has.
  *
  * Loads of all inputs are asked for before the first one is looked at. */
 #include "cuda/map/convert.cuh"
