@@ -129,7 +129,7 @@ class Lengths:
             return [first[axis] for axis in parameters["perm"]]
         if node.op == "map":
             return broadcast(given)
-        if node.op in ("softmax", "norm"):
+        if node.op in ("softmax", "norm", "scan"):
             return list(first)
         if node.op == "matmul":
             return _product_of(node, given)

@@ -16,6 +16,12 @@ CONCAT_MOST = 8
 TO_THE_END = 10 ** 9  # and more: no axis is so long
 
 
+# What is done element by element: of operands that are 1 long where another one is not it makes the same as of ones that were repeated.
+ELEMENTS = ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "Mean", "And", "Or", "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Where",
+            "Relu", "Neg", "Abs", "Sign", "Not", "IsNaN", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Reciprocal", "Softplus", "Sin", "Cos", "Floor", "Ceil", "Round",
+            "Elu", "LeakyRelu", "Gelu", "Clip", "Cast", "Identity", "Dropout")
+
+
 def is_unknown(length: int) -> bool:
     return UNKNOWN - 2 ** 20 < length <= UNKNOWN
 
@@ -155,6 +161,17 @@ def _two(function: str, commutes: bool = True) -> Rule:
     return rule
 
 
+def _logical(function: str, neutral: bool) -> Rule:
+    """With the truth that changes nothing it is the other operand."""
+    def rule(call: Call) -> None:
+        for name, other in (call.inputs, call.inputs[::-1]):
+            values = call.chain.constants.get(name)
+            if values is not None and values.size == 1 and bool(values.reshape(-1)[0]) == neutral and values.ndim <= len(call.shape(other)):
+                return call.alias(other, call.outputs[0])
+        return _two(function)(call)
+    return rule
+
+
 def _mean(call: Call) -> None:
     call.need_floats()
     outputs, call.outputs = call.outputs, [call.chain.fresh(call.outputs[0])]
@@ -280,6 +297,17 @@ def _reduce(function: str) -> Rule:
         if widened:
             call.add("map", [name], call.outputs[0], op="cast", out_datatype=datatype)
     return rule
+
+
+def _cumsum(call: Call) -> None:
+    """Sums of integers are INT64."""
+    rank, source, target = len(call.shape(call.inputs[0])), call.datatype(call.inputs[0]), call.datatype(call.inputs[0])
+    flags = {name: True for name in ("exclusive", "reverse") if call.attributes.get(name)}
+    axis = call.axis(int(call.constant(1, "axis").reshape(-1)[0]), rank)
+    widened = source not in (*FLOATS, "INT64")
+    name = call.add("scan", call.inputs[:1], None if widened else call.outputs[0], axis=axis, **flags)
+    if widened:
+        call.add("map", [name], call.outputs[0], op="cast", out_datatype=target)
 
 
 def _arg(function: str) -> Rule:
@@ -426,7 +454,7 @@ def _pad(call: Call) -> None:
              value=value if mode == "constant" and value else None)
 
 
-def _may_repeat(length: Any, wanted: Any) -> bool:
+def is_repeat(length: Any, wanted: Any) -> bool:
     """Of two lengths with words of their own one may be 1 while the other is not; one without a word is what the graph makes equal."""
     return bool(length == 1) or length != wanted and not any(not word or str(word).startswith(("?", "unk__")) for word in (length, wanted))
 
@@ -437,7 +465,7 @@ def _expand(call: Call) -> None:
     shape = [1] * (len(dims) - len(shape)) + shape
     for place in range(len(dims)):
         if shape[-1 - place] == 1 or is_unknown(shape[-1 - place]):
-            if is_unknown(shape[-1 - place]) and _may_repeat(dims[-1 - place], call.decode(shape[-1 - place])):
+            if is_unknown(shape[-1 - place]) and is_repeat(dims[-1 - place], call.decode(shape[-1 - place])):
                 raise Unsupported("it repeats along an axis whose length is not known")
             shape[-1 - place] = 0
     if any(map(is_unknown, shape)):
@@ -500,7 +528,7 @@ def _where(call: Call) -> None:
 
 RULES: Dict[str, Rule] = {
     "Add": _two("add"), "Sub": _two("sub", False), "Mul": _two("mul"), "Div": _two("div", False), "Pow": _two("pow", False),
-    "Min": _two("min"), "Max": _two("max"), "Sum": _two("add"), "Mean": _mean, "And": _two("and"), "Or": _two("or"), "Xor": _two("xor"),
+    "Min": _two("min"), "Max": _two("max"), "Sum": _two("add"), "Mean": _mean, "And": _logical("and", True), "Or": _logical("or", False), "Xor": _two("xor"),
     "Equal": _two("eq"), "Less": _two("lt", False), "LessOrEqual": _two("le", False), "Greater": _two("gt", False),
     "GreaterOrEqual": _two("ge", False), "Where": _where,
     "Relu": _one("relu", False), "Neg": _one("neg", False), "Abs": _one("abs", False), "Sign": _one("sign", False), "Not": _one("not", False),
@@ -512,7 +540,7 @@ RULES: Dict[str, Rule] = {
     "RMSNormalization": _layer_norm, "ReduceSum": _reduce("sum"), "ReduceMean": _reduce("mean"), "ReduceMax": _reduce("max"),
     "ReduceMin": _reduce("min"), "ReduceProd": _reduce("prod"), "ReduceL1": _reduce("l1norm"), "ReduceL2": _reduce("l2norm"),
     "ReduceSumSquare": _reduce("sumsq"), "ReduceLogSum": _reduce("logsum"), "ReduceLogSumExp": _reduce("logsumexp"),
-    "ArgMax": _arg("argmax"), "ArgMin": _arg("argmin"), "TopK": _topk, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze,
+    "ArgMax": _arg("argmax"), "ArgMin": _arg("argmin"), "TopK": _topk, "CumSum": _cumsum, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze, "Transpose": _transpose, "Concat": _concat, "Slice": _slice, "Split": _split, "Pad": _pad, "Expand": _expand,
     "Tile": _tile, "Gather": _gather, "GatherElements": _gather_elements,
 }

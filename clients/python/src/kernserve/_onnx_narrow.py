@@ -1,0 +1,161 @@
+"""Values that are the same along an axis whose length only a request knows have 1 there as long as nobody minds: Expand, ConstantOfShape and masks
+of lengths make them, elementwise operators broadcast them. Where the length itself is needed they are spread out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+import numpy as np
+
+from ._onnx_chain import Chain, Node
+from ._onnx_lengths import broadcast
+from ._onnx_ops import ELEMENTS, Dims, Unsupported, is_repeat, shape_by
+
+REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
+
+
+def places_of(before: Dims, after: Sequence[Any]) -> Optional[List[Optional[int]]]:
+    """Of each axis of after the axis of before, None for one of 1, where only such come and go. An unknown length (None) is whatever it was."""
+    axes = [axis for axis, length in enumerate(before) if length != 1]
+    wanted = [place for place, length in enumerate(after) if length != 1]
+    if len(axes) != len(wanted) or any(after[place] is not None and after[place] != before[axis] for place, axis in zip(wanted, axes)):
+        return None
+    rest = iter(axes)
+    return [next(rest) if length != 1 else None for length in after]
+
+
+class Narrow:
+    def __init__(self, chain: Chain, dims: Dict[str, Dims], types: Dict[str, str]) -> None:
+        self.chain, self.here, self.types = chain, dims, types
+        self.wide: Dict[str, Dims] = {}  # as ONNX has it, of what is narrower here
+        self.spread_out: Dict[str, str] = {}
+
+    def dims(self, name: str) -> Optional[Dims]:
+        """As ONNX has them."""
+        return self.wide.get(name, self.here.get(name))
+
+    def note(self, name: str, here: Dims, wide: Optional[Dims]) -> None:
+        self.here[name] = list(here)
+        if wide is not None and list(wide) != list(here):
+            self.wide[name] = list(wide)
+
+    def after(self, node: Any, attributes: Mapping[str, Any]) -> Optional[Dims]:
+        """What the result has as ONNX says, where the operator does with narrow operands what it does with wide ones."""
+        shapes = [self.dims(name) for name in node.input if name]
+        if any(shape is None for shape in shapes):
+            return None
+        known = [shape or [] for shape in shapes]
+        if node.op_type in ELEMENTS:
+            return broadcast(known)
+        if node.op_type == "Transpose":
+            return [known[0][axis] for axis in attributes.get("perm", range(len(known[0]))[::-1])]
+        if node.op_type == "Gather" and node.input[0] not in self.wide:
+            axis = attributes.get("axis", 0) % len(known[0])
+            return [*known[0][:axis], *known[1], *known[0][axis + 1:]]
+        if node.op_type in REDUCTIONS:
+            return self._reduced(node, attributes, known[0])
+        return None
+
+    def _reduced(self, node: Any, attributes: Mapping[str, Any], wide: Dims) -> Optional[Dims]:
+        values = self.chain.constants.get(node.input[1]) if len(node.input) > 1 else np.array(attributes.get("axes", ()))
+        if values is None or not values.size:
+            return None
+        axes, here = [int(axis) % len(wide) for axis in values.reshape(-1)], self.here[node.input[0]]
+        if any(here[axis] != wide[axis] for axis in axes):
+            return None
+        keep = attributes.get("keepdims", 1)
+        return [1 if place in axes else length for place, length in enumerate(wide) if keep or place not in axes]
+
+    def moved(self, name: str, after: Sequence[Any], output: str) -> bool:
+        """A reshape that gives or takes axes of 1."""
+        wide, here = self.dims(name) or [], self.here[name]
+        places = places_of(wide, after)
+        if places is None:
+            return False
+        narrow = [1 if place is None else here[place] for place in places]
+        self._move(name, narrow, output)
+        self.note(output, narrow, [1 if place is None else wide[place] for place in places])
+        return True
+
+    def _move(self, name: str, after: Dims, output: str) -> None:
+        values = self.chain.constants.get(name)
+        if values is not None:
+            self.chain.constants[output] = values.reshape([length if isinstance(length, int) else -1 for length in after])
+        else:
+            self.add("reshape", [name], after, output, shape=shape_by(self.here[name], after))
+
+    def expand(self, name: str, target: Dims, output: str) -> None:
+        """To lengths that only a request knows: along these it stays 1."""
+        wide, here = self.dims(name) or [], self.here[name]
+        rank = max(len(wide), len(target))
+        wide, here, target = ([1] * (rank - len(each)) + list(each) for each in (wide, here, target))
+        result, narrow, repeats = [], [], []
+        for old, own, new in zip(wide, here, target):
+            if old == 1 or new == 1 or old == new:
+                result.append(new if old == 1 else old)
+            elif is_repeat(old, new):
+                raise Unsupported("it repeats along an axis whose length is not known")
+            else:
+                result.append(old)
+            repeated = own == 1 and isinstance(result[-1], int) and result[-1] > 1
+            repeats.append(result[-1] if repeated else 0)
+            narrow.append(result[-1] if repeated else own)
+        values = self.chain.constants.get(name)
+        if values is not None:
+            raised = values.reshape((1,) * (rank - values.ndim) + values.shape)
+            self.chain.constants[output] = np.ascontiguousarray(np.broadcast_to(raised, [extent or known for extent, known in zip(repeats, raised.shape)]))
+        elif any(repeats):
+            self._move(name, here, self.chain.fresh(output))
+            self.add("expand", self.chain.nodes[-1].outputs, narrow, output, shape=repeats)
+        else:
+            self._move(name, here, output)
+        self.note(output, narrow, result)
+
+    def constant(self, name: str, values: np.ndarray, wide: Dims) -> None:
+        """One number for all of it."""
+        self.chain.constants[name] = values.reshape((1,) * len(wide))
+        self.note(name, [1] * len(wide), wide)
+
+    def spread(self, name: str, source: Any) -> str:
+        """The value with its lengths. source: which input has one, and where."""
+        if name not in self.wide or name in self.spread_out:
+            return self.spread_out.get(name, name)
+        wide, here, whole = self.wide[name], list(self.here[name]), name
+        repeats = [length if own == 1 and isinstance(length, int) and length > 1 else 0 for own, length in zip(here, wide)]
+        if any(repeats):
+            here = [length or own for own, length in zip(here, repeats)]
+            whole = self.add("expand", [whole], here, None, name, shape=repeats)
+        for axis, length in enumerate(wide):
+            if here[axis] != length:
+                zeros = self._zeros(*source(length), length, len(wide) - axis - 1, name)
+                here[axis] = length
+                whole = self.add("map", [whole, zeros], here, None, name, op="or" if self.types.get(name) == "BOOL" else "add")
+        self.spread_out[name] = whole
+        return whole
+
+    def _zeros(self, name: str, axis: int, length: Any, behind: int, stem: str) -> str:
+        """0 as often as an input is long, then axes of 1."""
+        part, dims = name, list(self.here[name])
+        for place in range(len(dims)):
+            if place != axis and dims[place] != 1:
+                dims[place] = 1
+                part = self.add("slice", [part], dims, None, stem, axis=place, start=0, end=1)
+        shape = [length] + [1] * behind
+        part = self.add("reshape", [part], shape, None, stem, shape=[-1] + [1] * behind)
+        target = self.types.get(stem, "FP32")
+        part = self.add("map", [part], shape, None, stem, op="cast", out_datatype="INT32")
+        part = self.add("map", [part], shape, None, stem, op="clamp", a=0.0, b=0.0)
+        return self.add("map", [part], shape, None, stem, op="cast", out_datatype=target)
+
+    def add(self, op: str, inputs: Sequence[str], dims: Dims, output: Optional[str], stem: str = "", /, **parameters: Any) -> str:
+        name = output or self.chain.fresh(stem)
+        self.chain.nodes.append(Node(op, inputs, [name], parameters))
+        self.here[name] = list(dims)
+        if not output and stem in self.types:
+            self.types[name] = str(parameters.get("out_datatype", self.types[stem]))
+        return name
+
+
+def one_value(values: np.ndarray) -> bool:
+    return values.size > 0 and math.prod(values.shape) > 0 and bool(np.all(values == values.reshape(-1)[0]))
