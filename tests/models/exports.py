@@ -10,6 +10,8 @@ exit code 77 without it. --rates: requests a second of three of them beside onnx
 """
 
 import argparse
+import contextlib
+import io
 import os
 import sys
 import tempfile
@@ -142,7 +144,7 @@ def tokens(batch, length, masked=True):
 
 def padded_left(batch, length):
     given = tokens(batch, length)
-    return {name: np.ascontiguousarray(values[:, ::-1]) for name, values in given.items()}
+    return {name: values[:, ::-1].copy() for name, values in given.items()}
 
 
 class Model:
@@ -230,7 +232,7 @@ def export(model, module, exporter, opset, path):
     given = model.draw(2, model.length[0] + 1 if model.length else 0)
     names, values = list(given), tuple(torch.from_numpy(array) for array in given.values())
     two_free = [model.length is not None and array.ndim > 1 for array in given.values()]
-    with warnings.catch_warnings(), torch.inference_mode():
+    with warnings.catch_warnings(), torch.inference_mode(), contextlib.redirect_stdout(io.StringIO()):  # which would show a whole graph that it cannot export
         warnings.simplefilter("ignore")
         if exporter == LEGACY:
             free = {name: {0: "batch", 1: "length"} if both else {0: "batch"} for name, both in zip(names, two_free)}
@@ -245,6 +247,14 @@ def session_of(path, threads=1):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def draw_constants(module):
+    """What begins as zeros and ones would hide a factor or a term that is left out."""
+    with torch.no_grad():
+        for weights in module.parameters():
+            if weights.numel() > 1 and bool((weights == weights.flatten()[0]).all()):
+                weights += 0.1 * torch.randn_like(weights)
 
 
 def exact(module, given):
@@ -268,6 +278,10 @@ def ask(ks, model, wide, session):
         check(got.shape == wanted.shape, model.name, got.shape, wanted.shape)
         if got.shape != wanted.shape:
             continue
+        if "attention_mask" in given and wanted.shape[:2] == (batch, length):  # behind the mask there is nothing to be right: what the graph says is done
+            kept = given["attention_mask"].astype(bool)
+            check(np.abs(got - other).max() <= 1e-4 * np.abs(other).max(), model.name, "differs from onnxruntime behind the mask", np.abs(got - other).max())
+            got, other, wanted = got[kept], other[kept], wanted[kept]
         errors = [float(np.abs(each - wanted).max() / scale) for each in (got, other)]
         check(errors[0] <= 2 * errors[1] + model.bound * 2.0 ** -24, "%s, batch %d, length %s: %.1e from float64, onnxruntime %.1e" % (model.name, batch, length, *errors))
         mine.append(errors[0])
@@ -309,11 +323,12 @@ def main():
     torch.manual_seed(seed().getrandbits(31))
     torch.set_num_threads(2)
     print("torch %s, transformers %s, onnxruntime %s" % (torch.__version__, transformers.__version__, onnxruntime.__version__))
-    with tempfile.TemporaryDirectory() as made, Daemon(given.daemon, "--backend", given.backend) as daemon, kernserve.Client("http://127.0.0.1:%d" % daemon.port) as ks:
+    with tempfile.TemporaryDirectory() as made, Daemon(given.daemon, "--backend", given.backend, "--log-level", "warn") as daemon, kernserve.Client("http://127.0.0.1:%d" % daemon.port) as ks:
         for model in [*text_models(), *other_models()]:
             if given.only and model.name not in given.only.split(","):
                 continue
             module, wide = model.make().eval(), model.make().eval()
+            draw_constants(module)
             wide.load_state_dict(module.state_dict())
             wide.double()
             for exporter in model.exporters:

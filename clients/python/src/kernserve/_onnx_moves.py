@@ -74,7 +74,7 @@ def _joined(view: View, node: Node, dims: Optional[List[Any]]) -> Better:
         return Node("reshape", [source], node.outputs, {"shape": [0] * len(dims)})
     if source == node.inputs[0]:
         return None
-    if all(length > 0 or length == -1 for length in node.parameters["shape"]):
+    if all(length > 0 or length == -1 for length in node.parameters["shape"]) and node.parameters["shape"].count(-1) < 2:
         return Node("reshape", [source], node.outputs, node.parameters)
     shape = shape_by(words[0], words[1]) if words[0] is not None and words[1] is not None else [-1, -1]
     return Node("reshape", [source], node.outputs, {"shape": shape}) if shape.count(-1) < 2 else None

@@ -19,7 +19,7 @@ TO_THE_END = 10 ** 9  # and more: no axis is so long
 # What is done element by element: of operands that are 1 long where another one is not it makes the same as of ones that were repeated.
 ELEMENTS = ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "Mean", "And", "Or", "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Where",
             "Relu", "Neg", "Abs", "Sign", "Not", "IsNaN", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Reciprocal", "Softplus", "Sin", "Cos", "Floor", "Ceil", "Round",
-            "Elu", "LeakyRelu", "Gelu", "Clip", "Cast", "Identity", "Dropout")
+            "Elu", "LeakyRelu", "HardSigmoid", "HardSwish", "Gelu", "Clip", "Cast", "Identity", "Dropout")
 
 
 def is_unknown(length: int) -> bool:
@@ -191,6 +191,17 @@ def _gelu(call: Call) -> None:
     call.need_floats()
     tanh = call.attributes.get("approximate", b"none") == b"tanh"
     call.add("map", call.inputs, call.outputs[0], op="gelu_tanh" if tanh else "gelu")
+
+
+def _hard(call: Call) -> None:
+    """HardSigmoid; HardSwish, which is x times it."""
+    call.need_floats()
+    swish = call.op == "HardSwish"
+    slope, offset = (1 / 6, 0.5) if swish else (call.attributes.get("alpha", 0.2), call.attributes.get("beta", 0.5))
+    bent = call.add("map", call.inputs, op="linear", a=float(slope), b=float(offset))
+    gate = call.add("map", [bent], None if swish else call.outputs[0], op="clamp", a=0.0, b=1.0)
+    if swish:
+        call.add("map", [gate, call.inputs[0]], call.outputs[0], op="mul")
 
 
 def _cast(call: Call) -> None:
@@ -535,7 +546,7 @@ RULES: Dict[str, Rule] = {
     "IsNaN": _one("isnan", False), "Sigmoid": _one("sigmoid"), "Tanh": _one("tanh"), "Erf": _one("erf"), "Exp": _one("exp"), "Log": _one("log"),
     "Sqrt": _one("sqrt"), "Reciprocal": _one("reciprocal"), "Softplus": _one("softplus"), "Sin": _one("sin"), "Cos": _one("cos"),
     "Floor": _one("floor"), "Ceil": _one("ceil"), "Round": _one("round"), "Elu": _one("elu", a="alpha"), "LeakyRelu": _one("leaky_relu", a="alpha"),
-    "Gelu": _gelu, "Clip": _clip, "Cast": _cast, "Identity": _identity, "Dropout": _identity, "BatchNormalization": _batch_norm,
+    "HardSigmoid": _hard, "HardSwish": _hard, "Gelu": _gelu, "Clip": _clip, "Cast": _cast, "Identity": _identity, "Dropout": _identity, "BatchNormalization": _batch_norm,
     "MatMul": _matmul, "Gemm": _gemm, "Softmax": _softmax, "LogSoftmax": _softmax, "LayerNormalization": _layer_norm,
     "RMSNormalization": _layer_norm, "ReduceSum": _reduce("sum"), "ReduceMean": _reduce("mean"), "ReduceMax": _reduce("max"),
     "ReduceMin": _reduce("min"), "ReduceProd": _reduce("prod"), "ReduceL1": _reduce("l1norm"), "ReduceL2": _reduce("l2norm"),

@@ -15,7 +15,7 @@ from ._onnx_ops import Dims, Unsupported, shape_by
 from ._onnx_triangles import Band, Triangle
 
 Terms = Dict[int, int]  # what an index along an axis is multiplied by; a length is its number in computed shapes
-COMPARED = {"Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge"}
+COMPARED = {"Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge", "Equal": "eq"}
 
 
 class Grid:
@@ -74,6 +74,10 @@ class Positions:
             return None
         if node.op_type == "Concat":
             return self._concat(node, attributes)
+        if node.op_type == "GatherND":
+            return self._composed(node, attributes)
+        if node.op_type == "Slice":
+            return self._sliced(node)
         given = self._given(node.input)
         if given is None:
             return self._moved(node, attributes) if node.input[0] in self.found else None
@@ -136,11 +140,57 @@ class Positions:
             return None
         return Grid([wanted if length == 1 else length for length, wanted in zip(wide.dims, numbers)], wide.terms, wide.offset)
 
-    def _concat(self, node: Any, attributes: Mapping[str, Any]) -> None:
-        """As indices side by side: nothing by themselves."""
+    def _concat(self, node: Any, attributes: Mapping[str, Any]) -> Optional[Grid]:
+        """As indices side by side they are a tuple; one number in front of a grid that goes on from it makes it longer."""
         grids = [self.found.get(name) for name in node.input]
-        if all(grid is not None and grid.dims[-1:] == [1] and attributes["axis"] in (-1, len(grid.dims) - 1) for grid in grids):
+        known = [grid for grid in grids if grid is not None]
+        axis = attributes["axis"] % len(known[0].dims)
+        if len(known) < len(grids):
+            return None
+        if all(grid.dims[-1:] == [1] and axis == len(grid.dims) - 1 for grid in known):
             self.tuples[node.output[0]] = list(node.input)
+            return None
+        first, rest = known[0], known[-1]
+        factor = rest.terms.get(axis)
+        others = [{place: number for place, number in grid.terms.items() if place != axis} for grid in known]
+        if len(known) != 2 or first.dims[axis] != 1 or factor is None or others[0] != others[1] or first.offset + factor != rest.offset:
+            return None
+        if [length for place, length in enumerate(first.dims) if place != axis] != [length for place, length in enumerate(rest.dims) if place != axis]:
+            return None
+        longer = self.lengths.length([number + 1 for number in self.lengths.trial(rest.dims[axis])])
+        return Grid([longer if place == axis else length for place, length in enumerate(rest.dims)], rest.terms, first.offset)
+
+    def _composed(self, node: Any, attributes: Mapping[str, Any]) -> Optional[Grid]:
+        """A grid read at indices that are grids."""
+        grid, names = self.found.get(node.input[0]), self.tuples.get(node.input[1], [])
+        if grid is None or len(names) != len(grid.dims) or attributes.get("batch_dims", 0):
+            return None
+        places = [self.found[name] for name in names]
+        whole = Grid(broadcast([place.dims for place in places]), {}, grid.offset)
+        for axis, factor in grid.terms.items():
+            part = self._product(places[axis], Grid([], {}, factor).raised(len(whole.dims)))
+            whole_or_none = self._sum(whole, part, 1) if part is not None else None
+            if whole_or_none is None:
+                return None
+            whole = whole_or_none
+        return Grid(whole.dims[:-1], whole.terms, whole.offset)
+
+    def _sliced(self, node: Any) -> Optional[Grid]:
+        """From a number on, to an end that is as far from the axis's own whatever its length."""
+        grid, lists = self.found.get(node.input[0]), [self._numbers(name) for name in node.input[1:] if name]
+        if grid is None or len(lists) < 3 or any(each is None or len(each) != 1 for each in lists) or lists[3:] not in ([], [[1]]):
+            return None
+        start, end, axis = (each[0] for each in lists[:3] if each is not None)
+        axis %= len(grid.dims)
+        length = grid.dims[axis]
+        if not isinstance(start, int) or start < 0 or isinstance(end, int) and (end <= start or not isinstance(length, int) and (start, end) != (0, 1)):
+            return None
+        apart = {a - b for a, b in zip(self.lengths.trial(length), self.lengths.trial(end))}
+        if not isinstance(end, int) and (len(apart) != 1 or min(apart) < 0):
+            return None
+        cut = min(end, length) - start if isinstance(end, int) and isinstance(length, int) else 1 if isinstance(end, int) else self.lengths.length([number - start for number in self.lengths.trial(end)])
+        terms = {place: factor for place, factor in grid.terms.items() if place != axis or cut != 1}
+        return Grid([cut if place == axis else each for place, each in enumerate(grid.dims)], terms, grid.offset + start * grid.terms.get(axis, 0))
 
     def _sum(self, a: Grid, b: Grid, sign: int) -> Optional[Grid]:
         if any(has_unknown(np.array([number], np.int64)) for each in (a, b) for number in (each.offset, *(each.terms.values() if sign < 0 else ()))):
@@ -165,6 +215,8 @@ class Positions:
         apart = self._sum(a, b, -1)
         if apart is None:
             return None
+        if function == "eq":
+            return Truth(apart.offset == 0, apart.dims) if not apart.terms else None
         if function in ("le", "lt"):  # as 0 - (a - b)
             apart = Grid(apart.dims, {axis: -factor for axis, factor in apart.terms.items()}, -apart.offset)
         least = apart.offset - (function in ("gt", "lt"))  # + terms >= 0
@@ -244,6 +296,10 @@ class Positions:
             shape = [length if place == axis else 1 for place, length in enumerate(dims)]
             part = self._add("reshape", [self.count(dims[axis])], shape, name, shape=shape_by([dims[axis]], shape))
             parts.append(part if factor == 1 else self._add("map", [part], shape, name, op="mul", a=float(factor)))
+        if not parts:
+            self.chain.constants[name] = np.full((1,) * len(dims), grid.offset, np.int64)
+            self.dims[name] = [1] * len(dims)
+            return
         whole = parts[0]
         for part in parts[1:]:
             whole = self._add("map", [whole, part], broadcast([self.dims[whole], self.dims[part]]), name, op="add")

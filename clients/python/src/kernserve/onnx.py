@@ -20,7 +20,7 @@ from ._model import body_of
 from . import _onnx_attention, _onnx_moves, _onnx_spelt
 from ._onnx_chain import FIRST, LAST, Chain, Node, fuse, name_all
 from ._onnx_counted import count
-from ._onnx_lengths import LOST, Lengths, has_unknown, is_word
+from ._onnx_lengths import LOST, Lengths, broadcast, has_unknown, is_word
 from ._onnx_narrow import Narrow, one_value
 from ._onnx_ops import RULES, Call, Dims, Unsupported, shape_by
 from ._onnx_positions import Grid, Made, Positions, Truth
@@ -194,6 +194,8 @@ class _Reader:
             self._number(name, value, [self.lengths.decode(int(length)) for length in constants[node.input[0]].reshape(-1)])
         elif node.op_type in LOOK_UPS and node.input[0] in constants and one_value(constants[node.input[0]]) and not self._is_partial(node.input[0]):
             return self._look_up_number(node, attributes)
+        elif node.op_type == "CumSum" and node.input[0] in self.narrow.wide and node.input[0] in constants and not constants[node.input[0]].any():
+            self._number(name, constants[node.input[0]].reshape(-1)[:1], self.narrow.wide[node.input[0]])
         else:
             return False
         return True
@@ -205,7 +207,14 @@ class _Reader:
     def _look_up_number(self, node: Any, attributes: Mapping[str, Any]) -> bool:
         """Of a table of one number, whatever the places are."""
         table, places = self.narrow.dims(node.input[0]), self.narrow.dims(node.input[1])
-        if table is None or places is None or node.op_type == "GatherND" or node.input[1] in self.chain.constants and not self._is_partial(node.input[1]) and node.input[1] not in self.narrow.wide:
+        if node.op_type == "GatherND":
+            names = self.positions.tuples.get(node.input[1])
+            if names is None or table is None or attributes.get("batch_dims", 0):
+                return False
+            wide = broadcast([self.positions.found[name].dims for name in names])[:-1] + table[len(names):]
+            self._number(node.output[0], self.chain.constants[node.input[0]].reshape(-1)[0], wide)
+            return True
+        if table is None or places is None or node.input[1] in self.chain.constants and not self._is_partial(node.input[1]) and node.input[1] not in self.narrow.wide:
             return False
         axis = attributes.get("axis", 0) % len(table)
         wide = list(places) if node.op_type == "GatherElements" else [*table[:axis], *places, *table[axis + 1:]]
@@ -221,7 +230,7 @@ class _Reader:
 
     def _place(self, name: str) -> None:
         """A grid or a triangle as a value."""
-        if name in self.chain.makers():
+        if name in self.chain.makers() or name in self.chain.constants:
             return
         if name in self.positions.found:
             self.positions.place(name)
