@@ -225,6 +225,70 @@ def other_models():
     yield Model("swin", lambda: Pixels(v.SwinTransformer([4, 4], 24, [1, 1], [2, 2], [2, 2], num_classes=5)), images(32), None)
 
 
+def pipelines():
+    """scikit-learn's, as skl2onnx writes them: (name, estimator, two classes, words of the refusal)."""
+    from sklearn.decomposition import PCA
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
+    from sklearn.naive_bayes import GaussianNB
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MinMaxScaler, Normalizer, PolynomialFeatures, StandardScaler
+    from sklearn.svm import LinearSVC
+
+    yield "MLPClassifier", MLPClassifier((32,), max_iter=20), False, None
+    yield "MLPClassifier, two classes", MLPClassifier((32,), max_iter=20), True, None
+    yield "StandardScaler, LogisticRegression", make_pipeline(StandardScaler(), LogisticRegression(max_iter=20)), False, None
+    yield "StandardScaler, LogisticRegression, two classes", make_pipeline(StandardScaler(), LogisticRegression(max_iter=20)), True, None
+    yield "MinMaxScaler, PCA, MLPClassifier", make_pipeline(MinMaxScaler(), PCA(16), MLPClassifier((32,), max_iter=20)), False, None
+    yield "Normalizer, Ridge", make_pipeline(Normalizer(), Ridge()), False, None
+    yield "StandardScaler, MLPRegressor", make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=(32,), max_iter=20)), False, None
+    yield "PCA, PolynomialFeatures, Ridge", make_pipeline(PCA(4), PolynomialFeatures(2), Ridge()), False, None
+    yield "SGDClassifier", SGDClassifier(loss="log_loss", max_iter=20), False, None
+    yield "LinearSVC", LinearSVC(max_iter=100), False, None
+    yield "GaussianNB", GaussianNB(var_smoothing=1e-3), False, None
+    yield "RandomForestClassifier", RandomForestClassifier(5), False, "ai.onnx.ml::TreeEnsembleClassifier"
+
+
+def sklearn_models(ks, only):
+    try:
+        from skl2onnx import to_onnx
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        print("scikit-learn's pipelines skipped: %s" % error)
+        return
+    rows, classes = load_digits(return_X_y=True)
+    rows = (rows + RANDOM.random(rows.shape)).astype(np.float32)
+    for name, estimator, two, refused in pipelines():
+        if only and not any(word in name for word in only):
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            estimator.fit(rows[:1000].astype(np.float64), classes[:1000] % 2 if two else classes[:1000])
+            graph = to_onnx(estimator, rows[:1], options={"zipmap": False} if hasattr(estimator, "predict_proba") else None, target_opset={"": 18, "ai.onnx.ml": 3})
+        try:
+            definition, weights = convert(graph)
+        except ConversionError as error:
+            check(refused is not None and refused in str(error), name, error)
+            print("%s: %d nodes of ONNX, refused: %s" % (name, len(graph.graph.node), error))
+            continue
+        check(refused is None, name, "was converted")
+        entry = ks.load("exported", definition, weights)
+        session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
+        outputs, worst = [entry["name"] for entry in definition["outputs"]], [0.0, 0.0]
+        for count in (1, 7, 64):
+            asked = rows[1000:1000 + count]
+            got, theirs = ks.infer("exported", **{definition["inputs"][0]["name"]: asked}), session.run(None, {session.get_inputs()[0].name: asked})
+            exactly = getattr(estimator, "predict_proba", getattr(estimator, "decision_function", estimator.predict))(asked.astype(np.float64)).reshape(count, -1)
+            mine, others = (np.asarray(each[-1]).reshape(count, -1) for each in ([got[output] for output in outputs], theirs))
+            errors = [float(np.abs(each - exactly).max() / np.abs(exactly).max()) for each in (mine, others)]
+            check(errors[0] <= 2 * errors[1] + 32 * 2.0 ** -24, name, count, errors)
+            worst = [max(pair) for pair in zip(worst, errors)]
+            if len(outputs) > 1:
+                check(np.array_equal(np.asarray(got[outputs[0]]).reshape(-1), estimator.predict(asked.astype(np.float64)).reshape(-1)), name, "labels")
+        print("%s: %d nodes of ONNX, %d here, %d steps; from float64 %.1e, onnxruntime %.1e" % (name, len(graph.graph.node), len(definition["nodes"]), entry["steps"], *worst))
+
+
 # --- how -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -317,11 +381,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("daemon")
     parser.add_argument("backend", nargs="?", default="cpu")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", metavar="NAME,..", help="of the models' names, or words of the pipelines'")
     parser.add_argument("--folder")
     given = parser.parse_args()
     torch.manual_seed(seed().getrandbits(31))
     torch.set_num_threads(2)
+    torch.backends.mha.set_fastpath_enabled(False)  # whose one operator no exporter knows
     print("torch %s, transformers %s, onnxruntime %s" % (torch.__version__, transformers.__version__, onnxruntime.__version__))
     with tempfile.TemporaryDirectory() as made, Daemon(given.daemon, "--backend", given.backend, "--log-level", "warn") as daemon, kernserve.Client("http://127.0.0.1:%d" % daemon.port) as ks:
         for model in [*text_models(), *other_models()]:
@@ -334,6 +399,7 @@ def main():
             for exporter in model.exporters:
                 for opset in model.opsets if exporter == LEGACY else [opset for opset in model.opsets if opset >= 18]:
                     one(ks, model, exporter, opset, os.path.join(given.folder or made, "%s-%s-%d.onnx" % (model.name, exporter, opset)), module, wide)
+        sklearn_models(ks, [word for word in given.only.split(",") if word])
         check(daemon.stop() == 0, "the exit code")
     return wrongs() > 0
 

@@ -358,7 +358,7 @@ def refusals():
     """Each node that cannot be had, by its name and in its place; nothing is written."""
     a = 4
     graph = Case([("Relu", "x", "h"), ("Einsum", "h", "e", {"equation": "ij->ij"}), ("Det", "w", "d"), ("NonZero", "e", "z"), ("Gather", "h,i", "g", {"axis": 1}),
-                  ("Add", "g,e", "y")], [a], {"w": [2, 2], "i": ints(0, 3, 1).astype(np.uint8)}).model(np.float32)
+                  ("Add", "g,e", "y")], [a], {"w": [2, 2], "i": ints(0, 3, 1).astype(np.uint8)}, y=["y", "d", "z"]).model(np.float32)
     graph.graph.node[2].input[0] = "x"
     try:
         convert(graph)

@@ -133,6 +133,9 @@ class Lengths:
             return list(first)
         if node.op == "matmul":
             return _product_of(node, given)
+        if node.op == "reduce" and isinstance(parameters["axis"], list):
+            gone = [axis % len(first) for axis in parameters["axis"]]
+            return [1 if place in gone else length for place, length in enumerate(first) if parameters["keepdims"] or place not in gone]
         if node.op == "concat":
             axis = parameters["axis"]
             length = self.length([sum(trial) for trial in zip(*(self.trial(dims[axis]) for dims in given))])

@@ -232,3 +232,17 @@ def table(view: View, node: Node) -> Better:
         view.chain.constants[fresh], view.chain.ranks[fresh], view.chain.dims[fresh] = made, made.ndim, list(made.shape)
         return Node("gather", [fresh, gather.inputs[1]], node.outputs, gather.parameters)
     return None
+
+
+def table_of_table(view: View, node: Node) -> Better:
+    """Rows of a constant table by what is looked up in another one are rows of a third."""
+    inner = view.makers.get(node.inputs[1]) if node.op == "gather" and len(node.inputs) == 2 and not node.parameters else None
+    if inner is None or inner.op != "gather" or len(inner.inputs) != 2 or inner.parameters or not view.alone(node.inputs[1]):
+        return None
+    rows, places = view.chain.constants.get(node.inputs[0]), view.chain.constants.get(inner.inputs[0])
+    if rows is None or places is None or places.ndim != 1 or places.size > rows.shape[0] or not np.all((places >= -rows.shape[0]) & (places < rows.shape[0])):
+        return None
+    fresh = view.chain.fresh(node.inputs[0])
+    view.chain.constants[fresh] = rows if np.array_equal(places, np.arange(rows.shape[0])) else np.ascontiguousarray(rows[places])
+    view.chain.ranks[fresh], view.chain.dims[fresh] = rows.ndim, list(view.chain.constants[fresh].shape)
+    return Node("gather", [fresh, inner.inputs[1]], node.outputs, {})

@@ -20,6 +20,7 @@ from ._model import body_of
 from . import _onnx_attention, _onnx_moves, _onnx_spelt
 from ._onnx_chain import FIRST, LAST, Chain, Node, fuse, name_all
 from ._onnx_counted import count
+from ._onnx_ml import ML_RULES
 from ._onnx_lengths import LOST, Lengths, broadcast, has_unknown, is_word
 from ._onnx_narrow import Narrow, one_value
 from ._onnx_ops import RULES, Call, Dims, Unsupported, shape_by
@@ -35,8 +36,8 @@ DATATYPES = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16": "
 MOVES = (*_onnx_moves.MOVES, _onnx_attention.batches, _onnx_attention.rows, _onnx_attention.heads, _onnx_attention.groups)
 # In this order: what is spelt out, then what only moves elements, which stands between the rest.
 PATTERNS = (*((pattern,) for pattern in FIRST), (_onnx_spelt.norm,), (_onnx_spelt.softmax,), (_onnx_spelt.one_hot,), MOVES, (_onnx_attention.attention,), MOVES,
-            (_onnx_spelt.table,), *((pattern,) for pattern in LAST), MOVES)
-assert {*WINDOW_RULES, *QUANTIZE_RULES} <= set(RULES)
+            (_onnx_spelt.table, _onnx_spelt.table_of_table), *((pattern,) for pattern in LAST), MOVES)
+assert {*WINDOW_RULES, *QUANTIZE_RULES} <= set(RULES) and ML_RULES
 # What may have a shape with lengths that only a request knows.
 BY_SHAPES = ("Reshape", "Expand")
 LOOK_UPS = ("Gather", "GatherElements", "GatherND")
@@ -188,7 +189,8 @@ class _Reader:
             number = np.array(made.value) if isinstance(made, Truth) else np.asarray(made.values[0])
             self._number(name, number, made.dims)
         elif made is not None:
-            self.triangles.found[name], self.dims[name], self.types[name] = made, list(made.dims), OF_NUMPY.get(made.values.dtype, "unknown")
+            self.triangles.found[name], self.types[name] = made, OF_NUMPY.get(made.values.dtype, "unknown")
+            self.narrow.note(name, [1] * (len(made.dims) - 2) + made.dims[-2:], made.dims)
         elif node.op_type == "ConstantOfShape" and self._is_partial(node.input[0]):
             value = attributes.get("value", np.zeros(1, np.float32))
             self._number(name, value, [self.lengths.decode(int(length)) for length in constants[node.input[0]].reshape(-1)])
@@ -300,12 +302,23 @@ class _Reader:
         axis, word = int((axes or [0])[0]) % table.ndim, ends[0]
         if table.shape[axis] == 1 or one_value(table):
             raise Unsupported("it cuts an axis of one number by a length that only a request knows")
-        self.chain.nodes.append(Node("gather", [node.input[0], self.positions.count(word)], [node.output[0]], {"axis": axis} if axis else {}))
-        self.dims[node.output[0]] = [word if place == axis else length for place, length in enumerate(table.shape)]
+        places, output = self.positions.count(word), node.output[0]
+        if all(length == 1 for length in table.shape[:axis]):
+            flat = self.chain.fresh(node.input[0])
+            self.chain.constants[flat], self.dims[flat], self.types[flat] = table.reshape(table.shape[axis:]), list(table.shape[axis:]), self.types[node.input[0]]
+            if axis:
+                places = self.narrow.add("reshape", [places], [1] * axis + [word], None, places, shape=[1] * axis + [-1])
+            self.chain.nodes.append(Node("gather", [flat, places], [output], {}))
+        else:
+            self.chain.nodes.append(Node("gather", [node.input[0], places], [output], {"axis": axis}))
+        self.dims[output] = [word if place == axis else length for place, length in enumerate(table.shape)]
         return True
 
     def _convert(self, node: Any) -> None:
-        rule = RULES["::".join(filter(None, (node.domain, node.op_type))) if node.domain not in ("", "ai.onnx") else node.op_type] if node.op_type not in LOOK_UPS else RULES.get(node.op_type)
+        called = node.op_type if node.domain in ("", "ai.onnx") else "%s::%s" % (node.domain, node.op_type)
+        rule = RULES.get(called)
+        if rule is None and called not in LOOK_UPS:
+            raise KeyError(called)
         for name in node.output[:1]:
             if name in self.types and self.types[name] == "unknown":
                 raise Unsupported("the datatype of its result is none of the daemon's")
@@ -318,7 +331,7 @@ class _Reader:
             if done:
                 return
             if rule is None:
-                raise KeyError(node.op_type)
+                raise KeyError(called)
             if any(map(self._is_partial, node.input)) and node.op_type not in BY_SHAPES:
                 raise Unsupported(LOST)
             rule(Call(self.chain, node, attributes, self.opset, self.dims, self.types, self.lengths.decode))
@@ -407,7 +420,7 @@ def convert(model: Any, *, outputs: Optional[Sequence[str]] = None, max_batch: O
     reader.read()
     if not reader.lines:
         fuse(reader.chain, PATTERNS)
-        count(reader.chain, reader.inputs)
+        count(reader.chain, reader.inputs, reader.leading())
     lines = _limits(reader)
     if lines:
         raise ConversionError(lines)
