@@ -133,7 +133,11 @@ def _positions(chain: Chain, node: Node, rows: bool = False) -> List[Node]:
         if place != axis and length != 1 and not (rows and place == 0):
             made.append(Node("slice", [name], [chain.fresh_of(made, node.outputs[0])], {"axis": place, "start": 0, "end": 1}))
             name = made[-1].outputs[0]
-    steps: List[Any] = [("reshape", {"shape": [0, -1] if rows else [-1]}), ("map", {"op": "cast", "out_datatype": "INT32"}), ("map", {"op": "clamp", "a": 1.0, "b": 1.0})]
+    steps: List[Any] = [("map", {"op": "clamp", "a": 1.0, "b": 1.0})]
+    if chain.types.get(node.inputs[0]) not in ("INT32", "INT64"):
+        steps.insert(0, ("map", {"op": "cast", "out_datatype": "INT32"}))
+    if len(chain.dims[node.inputs[0]]) != 1 + rows:
+        steps.insert(0, ("reshape", {"shape": [0, -1] if rows else [-1]}))
     for op, parameters in steps:
         made.append(Node(op, [name], [chain.fresh_of(made, node.outputs[0])], parameters))
         name = made[-1].outputs[0]

@@ -86,31 +86,17 @@ class Narrow:
             self.add("reshape", [name], after, output, shape=shape_by(self.here[name], after))
 
     def expand(self, name: str, target: Dims, output: str) -> None:
-        """To lengths that only a request knows: along these it stays 1."""
+        """Along axes of 1 they stay that long."""
         wide, here = self.dims(name) or [], self.here[name]
         rank = max(len(wide), len(target))
         wide, here, target = ([1] * (rank - len(each)) + list(each) for each in (wide, here, target))
-        result, narrow, repeats = [], [], []
-        for old, own, new in zip(wide, here, target):
-            if old == 1 or new == 1 or old == new:
-                result.append(new if old == 1 else old)
-            elif is_repeat(old, new):
+        result = []
+        for old, new in zip(wide, target):
+            if old not in (1, new) and new != 1 and is_repeat(old, new):
                 raise Unsupported("it repeats along an axis whose length is not known")
-            else:
-                result.append(old)
-            repeated = own == 1 and isinstance(result[-1], int) and result[-1] > 1
-            repeats.append(result[-1] if repeated else 0)
-            narrow.append(result[-1] if repeated else own)
-        values = self.chain.constants.get(name)
-        if values is not None:
-            raised = values.reshape((1,) * (rank - values.ndim) + values.shape)
-            self.chain.constants[output] = np.ascontiguousarray(np.broadcast_to(raised, [extent or known for extent, known in zip(repeats, raised.shape)]))
-        elif any(repeats):
-            self._move(name, here, self.chain.fresh(output))
-            self.add("expand", self.chain.nodes[-1].outputs, narrow, output, shape=repeats)
-        else:
-            self._move(name, here, output)
-        self.note(output, narrow, result)
+            result.append(new if old == 1 else old)
+        self._move(name, here, output)
+        self.note(output, here, result)
 
     def constant(self, name: str, values: np.ndarray, wide: Dims) -> None:
         """One number for all of it."""
@@ -125,7 +111,7 @@ class Narrow:
         repeats = [length if own == 1 and isinstance(length, int) and length > 1 else 0 for own, length in zip(here, wide)]
         if any(repeats):
             here = [length or own for own, length in zip(here, repeats)]
-            whole = self.add("expand", [whole], here, None, name, shape=repeats)
+            whole = self._repeated(name, here, repeats)
         for axis, length in enumerate(wide):
             if here[axis] != length:
                 zeros = self._zeros(*source(length), length, len(wide) - axis - 1, name)
@@ -133,6 +119,17 @@ class Narrow:
                 whole = self.add("map", [whole, zeros], here, None, name, op="or" if self.types.get(name) == "BOOL" else "add")
         self.spread_out[name] = whole
         return whole
+
+    def _repeated(self, name: str, here: Dims, repeats: Sequence[int]) -> str:
+        values = self.chain.constants.get(name)
+        if values is None:
+            return self.add("expand", [name], here, None, name, shape=list(repeats))
+        made = self.chain.fresh(name)
+        self.chain.constants[made] = np.ascontiguousarray(np.broadcast_to(values, [length or own for own, length in zip(values.shape, repeats)]))
+        self.here[made] = list(here)
+        if name in self.types:
+            self.types[made] = self.types[name]
+        return made
 
     def _zeros(self, name: str, axis: int, length: Any, behind: int, stem: str) -> str:
         """0 as often as an input is long, then axes of 1."""
