@@ -185,7 +185,7 @@ def text_models():
     yield Model("electra", lambda: Text(t.ElectraModel(config(t.ElectraConfig, embedding_size=32))), tokens)
     yield Model("mpnet", lambda: Text(t.MPNetModel(config(t.MPNetConfig), add_pooling_layer=False)), tokens)
     yield Model("albert", lambda: Text(t.AlbertModel(config(t.AlbertConfig, embedding_size=32), add_pooling_layer=False)), tokens)
-    yield Model("deberta-v2", lambda: Text(t.DebertaV2Model(config(t.DebertaV2Config, relative_attention=True, pos_att_type=["p2c", "c2p"], type_vocab_size=0))), tokens)
+    yield Model("deberta-v2", lambda: Text(t.DebertaV2Model(config(t.DebertaV2Config, relative_attention=True, pos_att_type=["p2c", "c2p"], type_vocab_size=0))), tokens, refused="Tile")
     yield Model("modernbert", lambda: Text(t.ModernBertModel(config(t.ModernBertConfig, pad_token_id=0, local_attention=8))), tokens)
     yield Model("t5-encoder", lambda: Text(t.T5EncoderModel(t.T5Config(d_model=48, d_kv=12, d_ff=96, num_layers=2, num_heads=4, vocab_size=WORDS))), tokens)
     yield Model("gpt2", lambda: Text(t.GPT2LMHeadModel(t.GPT2Config(n_embd=48, n_layer=2, n_head=4, vocab_size=WORDS, n_positions=64)), "logits", use_cache=False), tokens)
@@ -209,8 +209,8 @@ def other_models():
     yield Model("deit", lambda: Pixels(t.DeiTModel(config(t.DeiTConfig, **few), add_pooling_layer=False), "last_hidden_state"), images(32), None)
     yield Model("clip-vision", lambda: Pixels(t.CLIPVisionModel(config(t.CLIPVisionConfig, **few)), "pooler_output"), images(32), None)
     yield Model("mlp-mixer", Mixer, rows(16, 32), None)
-    yield Model("torch-encoder", lambda: Native(False), rows(None, 32))
-    yield Model("torch-causal", lambda: Native(True), rows(None, 32))
+    yield Model("torch-encoder", lambda: Native(False), rows(None, 32), exporters=(DYNAMO,))  # the older exporter writes the length that it saw into the graph
+    yield Model("torch-causal", lambda: Native(True), rows(None, 32), exporters=(DYNAMO,))
     yield Model("lstm", lambda: Recurrent(torch.nn.LSTM), rows(9, 16), None, refused="LSTM")
     yield Model("gru", lambda: Recurrent(torch.nn.GRU), rows(9, 16), None, refused="GRU")
     try:
@@ -377,11 +377,63 @@ def one(ks, model, exporter, opset, path, module, wide):
         said, nodes, len(definition["nodes"]), entry["steps"], ", max_batch %s" % entry.get("max_batch") if entry.get("max_batch") else "", mine, theirs, exported - begun, converted - exported))
 
 
+# --- rates -----------------------------------------------------------------------------------------------------------------------
+
+
+def raced():
+    """Of real sizes: (name, module, inputs)."""
+    t = transformers
+    yield "MiniLM 384 x 6, pooled", Sentence(t.BertModel(bert("sdpa", width=384, depth=6, heads=12, intermediate_size=1536, vocab_size=30522, max_position_embeddings=512), add_pooling_layer=False)), tokens, ((1, 32), (1, 128), (8, 128))
+    yield "ViT 384 x 6, 224 x 224", Pixels(t.ViTForImageClassification(config(t.ViTConfig, width=384, depth=6, heads=6, intermediate_size=1536, image_size=224, patch_size=16)), "logits"), \
+        lambda batch, length: {"pixel_values": RANDOM.standard_normal((batch, 3, 224, 224)).astype(np.float32)}, ((1, None), (4, None))
+    yield "Llama 512 x 6", Text(t.LlamaForCausalLM(config(t.LlamaConfig, width=512, depth=6, heads=8, num_key_value_heads=2, intermediate_size=1408, vocab_size=8000)), "logits", use_cache=False), tokens, ((1, 32), (1, 128), (4, 128))
+
+
+def account(ks, given):
+    """The steps that take the most time, of profiled requests."""
+    for _ in range(5):
+        ks.infer("exported", parameters={"profile": 1}, **given)
+    dtypes = [kernserve.datatype_of(array) if hasattr(kernserve, "datatype_of") else {"int64": "INT64", "float32": "FP32"}[str(array.dtype)] for array in given.values()]
+    plan = ks.plan("exported", *(array.shape for array in given.values()), datatype=dtypes[0])
+    steps = [step for step in plan["steps"] if step["us"]]
+    whole, kinds = sum(step["us"] for step in steps), {}
+    for step in steps:
+        kinds[step["op"]] = kinds.get(step["op"], 0.0) + step["us"]
+    said = ", ".join("%s %.0f %%" % (op, 100 * us / whole) for op, us in sorted(kinds.items(), key=lambda item: -item[1])[:7])
+    slow = sorted(steps, key=lambda step: -step["us"])[:4]
+    print("  of %.2f ms in %d steps: %s; slowest: %s" % (whole / 1000, len(steps), said, ", ".join("%s (%s) %.2f ms" % (step["nodes"][-1], step["op"], step["us"] / 1000) for step in slow)))
+
+
+def rates(ks, url):
+    """One caller and onnxruntime's two threads; two callers of one thread each."""
+    import rates as race
+
+    race.TURN_S = 1.0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, module, draw, sizes in raced():
+            path, model = os.path.join(folder, "raced.onnx"), Model(name, None, draw, length=(8, 48) if sizes[0][1] else None)
+            export(model, module.eval(), DYNAMO, 18, path)
+            ks.load("exported", *convert(path))
+            sessions = {threads: session_of(path, threads) for threads in (1, 2)}
+            print(name)
+            for batch, length in sizes:
+                given = draw(batch, length)
+                sides = {"one caller": [lambda _: sessions[2].run(None, given), lambda _: ks.infer("exported", **given)], "two callers": [lambda _: sessions[1].run(None, given), lambda _: ks.infer("exported", **given)]}
+                said = []
+                for callers, (theirs, ours) in sides.items():
+                    race.THREADS = 1 if callers == "one caller" else 2
+                    pairs = [(race.rate(theirs, None), race.rate(ours, None)) for _ in range(5)]
+                    said.append("%s: onnxruntime %.1f, kernserve %.1f (ratio %.2f)" % (callers, *(float(np.median([pair[side] for pair in pairs])) for side in (0, 1)), float(np.median([b / a for a, b in pairs]))))
+                print("  batch %d%s: %s" % (batch, ", length %d" % length if length else "", "; ".join(said)))
+                account(ks, given)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("daemon")
     parser.add_argument("backend", nargs="?", default="cpu")
     parser.add_argument("--only", default="", metavar="NAME,..", help="of the models' names, or words of the pipelines'")
+    parser.add_argument("--rates", action="store_true")
     parser.add_argument("--folder")
     given = parser.parse_args()
     torch.manual_seed(seed().getrandbits(31))
@@ -389,6 +441,9 @@ def main():
     torch.backends.mha.set_fastpath_enabled(False)  # whose one operator no exporter knows
     print("torch %s, transformers %s, onnxruntime %s" % (torch.__version__, transformers.__version__, onnxruntime.__version__))
     with tempfile.TemporaryDirectory() as made, Daemon(given.daemon, "--backend", given.backend, "--log-level", "warn") as daemon, kernserve.Client("http://127.0.0.1:%d" % daemon.port) as ks:
+        if given.rates:
+            rates(ks, "http://127.0.0.1:%d" % daemon.port)
+            return wrongs() > 0
         for model in [*text_models(), *other_models()]:
             if given.only and model.name not in given.only.split(","):
                 continue

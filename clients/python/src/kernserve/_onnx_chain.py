@@ -354,6 +354,7 @@ def fuse(chain: Chain, patterns: Sequence[Sequence[Pattern]]) -> None:
         while _found(chain, group):
             chain.drop_aliases()
             chain.drop_unused()
+        join_equals(chain)
 
 
 def _found(chain: Chain, group: Sequence[Pattern]) -> bool:

@@ -134,6 +134,8 @@ class Narrow:
     def _zeros(self, name: str, axis: int, length: Any, behind: int, stem: str) -> str:
         """0 as often as an input is long, then axes of 1."""
         part, dims = name, list(self.here[name])
+        if axis == 0 and len(dims) > 1:
+            part, dims = self.add("reshape", [part], [length, None], None, stem, shape=[0, -1]), [length, None]
         for place in range(len(dims)):
             if place != axis and dims[place] != 1:
                 dims[place] = 1

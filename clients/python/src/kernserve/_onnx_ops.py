@@ -128,6 +128,9 @@ def _one(function: str, floats: bool = True, **renamed: str) -> Rule:
     return rule
 
 
+NEUTRAL = {"add": 0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}
+
+
 def _scalar(call: Call, name: str, other: str) -> Optional[float]:
     """A constant that can go as the parameter `a`: it changes no shape."""
     values = call.chain.constants.get(name)
@@ -135,6 +138,14 @@ def _scalar(call: Call, name: str, other: str) -> Optional[float]:
         return None
     number = float(values.reshape(-1)[0])
     return number if math.isfinite(number) and abs(number) < 2 ** 53 else None
+
+
+def _changes_nothing(call: Call, function: str, name: str, other: str) -> bool:
+    """Such as a mask of zeros that is added."""
+    values, dims = call.chain.constants.get(name), call.dims.get(other)
+    if values is None or dims is None or function not in NEUTRAL or values.ndim > len(dims) or other in call.chain.constants or not np.all(values == NEUTRAL[function]):
+        return False
+    return all(length in (1, known) for length, known in zip(values.shape[::-1], dims[::-1]))
 
 
 def _two(function: str, commutes: bool = True) -> Rule:
@@ -146,12 +157,19 @@ def _two(function: str, commutes: bool = True) -> Rule:
             if _scalar(call, call.inputs[1], call.inputs[0]) is None:
                 raise Unsupported("its operands have different datatypes")
         left = call.inputs[0]
+        if function == "div" and _scalar(call, left, call.inputs[1]) == 1.0:
+            call.add("map", call.inputs[1:], call.outputs[0], op="reciprocal")
+            return
         if len(call.inputs) == 1:
             call.alias(left, call.outputs[0])
         for place, right in enumerate(call.inputs[1:], 2):
             name = call.outputs[0] if place == len(call.inputs) else call.chain.fresh(call.outputs[0])
             a, swapped = _scalar(call, right, left), _scalar(call, left, right) if commutes else None
-            if a is not None:
+            kept = next((one for one, gone in ((left, right), (right, left)) if (commutes or one == left) and _changes_nothing(call, function, gone, one)), None)
+            if kept is not None:
+                call.alias(kept, name)
+                call.dims.setdefault(name, list(call.shape(kept)))
+            elif a is not None:
                 call.add("map", [left], name, op=function, a=a)
             elif swapped is not None:
                 call.add("map", [right], name, op=function, a=swapped)

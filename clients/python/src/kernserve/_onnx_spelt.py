@@ -116,6 +116,24 @@ def norm(view: View, node: Node) -> Better:
     return None
 
 
+def rms(view: View, node: Node) -> Better:
+    """x / sqrt(mean x^2 + eps) over the last axes, by a reciprocal."""
+    if not node.is_map("mul") or len(node.inputs) != 2:
+        return None
+    for x, root in (node.inputs, node.inputs[::-1]):
+        inverse = view.map_of(root, "reciprocal")
+        inner = view.map_of(inverse.inputs[0], "sqrt") if inverse is not None else view.map_of(root, "rsqrt")
+        shifted = view.map_of(inner.inputs[0], "add") if inner is not None else None
+        eps = view.operand(shifted) if shifted is not None else None
+        squares = _reduced(view, shifted.inputs[0], "mean") if shifted is not None and eps is not None and eps >= 0 else None
+        dims = _lengths(view, x)
+        if squares is None or dims is None or view.factors(squares[0], 1) != ([x, x], 1.0) or not _spread(view, root, x, squares[1]):
+            continue
+        if squares[1] == list(range(len(dims) - len(squares[1]), len(dims))):
+            return Node("norm", [x], node.outputs, {"kind": "rms", "axis": squares[1], "eps": eps})
+    return None
+
+
 def _normed(view: View, node: Node, of: Reduced, eps: float, weight: str) -> Better:
     x, axes = of
     dims = _lengths(view, x)

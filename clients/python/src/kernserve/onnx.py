@@ -17,7 +17,7 @@ import numpy as np
 
 from ._datatypes import OF_NUMPY
 from ._model import body_of
-from . import _onnx_attention, _onnx_moves, _onnx_spelt
+from . import _onnx_attention, _onnx_moves, _onnx_rotary, _onnx_spelt
 from ._onnx_chain import FIRST, LAST, Chain, Node, fuse, name_all
 from ._onnx_counted import count
 from ._onnx_ml import ML_RULES
@@ -35,7 +35,7 @@ DATATYPES = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16": "
              "BOOL": "BOOL", **{kind + bits: kind + bits for kind in ("INT", "UINT") for bits in ("8", "16", "32", "64")}}
 MOVES = (*_onnx_moves.MOVES, _onnx_attention.batches, _onnx_attention.rows, _onnx_attention.heads, _onnx_attention.groups)
 # In this order: what is spelt out, then what only moves elements, which stands between the rest.
-PATTERNS = (*((pattern,) for pattern in FIRST), (_onnx_spelt.norm,), (_onnx_spelt.softmax,), (_onnx_spelt.one_hot,), MOVES, (_onnx_attention.attention,), MOVES,
+PATTERNS = (*((pattern,) for pattern in FIRST), (_onnx_spelt.norm, _onnx_spelt.rms), (_onnx_spelt.softmax,), (_onnx_spelt.one_hot,), (_onnx_rotary.rotary,), MOVES, (_onnx_attention.attention,), MOVES,
             (_onnx_spelt.table, _onnx_spelt.table_of_table), *((pattern,) for pattern in LAST), MOVES)
 assert {*WINDOW_RULES, *QUANTIZE_RULES} <= set(RULES) and ML_RULES
 # What may have a shape with lengths that only a request knows.
