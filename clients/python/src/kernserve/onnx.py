@@ -17,26 +17,26 @@ import numpy as np
 
 from ._datatypes import OF_NUMPY
 from ._model import body_of
-from . import _onnx_attention, _onnx_moves, _onnx_rotary, _onnx_spelt
-from ._onnx_chain import FIRST, LAST, Chain, Node, fuse, name_all
-from ._onnx_counted import count
-from ._onnx_ml import ML_RULES
-from ._onnx_lengths import LOST, Lengths, broadcast, has_unknown, is_word
-from ._onnx_narrow import Narrow, one_value
-from ._onnx_ops import RULES, Call, Dims, Unsupported, shape_by
-from ._onnx_positions import Grid, Made, Positions, Truth
-from ._onnx_quantize import QUANTIZE_RULES
-from ._onnx_triangles import Triangle, Triangles
-from ._onnx_windows import WINDOW_RULES
+from ._onnx import attention, moves, rotary, spelt
+from ._onnx.chain import FIRST, LAST, Chain, Node, fuse, name_all
+from ._onnx.counted import count
+from ._onnx.lengths import LOST, Lengths, broadcast, has_unknown, is_word
+from ._onnx.ml import ML_RULES
+from ._onnx.narrow import Narrow, one_value
+from ._onnx.ops import RULES, Call, Dims, Unsupported, shape_by
+from ._onnx.positions import Grid, Made, Positions, Truth
+from ._onnx.quantize import QUANTIZE_RULES
+from ._onnx.triangles import Triangle, Triangles
+from ._onnx.windows import WINDOW_RULES
 
 NODES_MAX, INPUTS_MAX, OUTPUTS_MAX = 256, 16, 16
 OLDEST = 7  # operator set; from this one on operands broadcast as NumPy's
 DATATYPES = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16": "BF16", "FLOAT8E4M3FN": "FP8E4M3", "FLOAT8E5M2": "FP8E5M2",
              "BOOL": "BOOL", **{kind + bits: kind + bits for kind in ("INT", "UINT") for bits in ("8", "16", "32", "64")}}
-MOVES = (*_onnx_moves.MOVES, _onnx_attention.batches, _onnx_attention.rows, _onnx_attention.heads, _onnx_attention.groups)
+MOVES = (*moves.MOVES, attention.batches, attention.rows, attention.heads, attention.groups)
 # In this order: what is spelt out, then what only moves elements, which stands between the rest.
-PATTERNS = (*((pattern,) for pattern in FIRST), (_onnx_spelt.norm, _onnx_spelt.rms), (_onnx_spelt.softmax,), (_onnx_spelt.one_hot,), (_onnx_rotary.rotary,), MOVES, (_onnx_attention.attention,), MOVES,
-            (_onnx_spelt.table, _onnx_spelt.table_of_table), *((pattern,) for pattern in LAST), MOVES)
+PATTERNS = (*((pattern,) for pattern in FIRST), (spelt.norm, spelt.rms), (spelt.softmax,), (spelt.one_hot,), (rotary.rotary,), MOVES, (attention.attention,), MOVES,
+            (spelt.table, spelt.table_of_table), *((pattern,) for pattern in LAST), MOVES)
 assert {*WINDOW_RULES, *QUANTIZE_RULES} <= set(RULES) and ML_RULES
 # What may have a shape with lengths that only a request knows.
 BY_SHAPES = ("Reshape", "Expand")

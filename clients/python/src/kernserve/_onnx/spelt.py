@@ -7,8 +7,8 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from ._onnx_chain import Node, View
-from ._onnx_moves import Better, _lengths, _node, reshape_to, same_but_ones
+from .chain import Node, View
+from .moves import Better, _lengths, _node, reshape_to, same_but_ones
 
 Reduced = Tuple[str, List[int]]  # a value, and axes of it
 

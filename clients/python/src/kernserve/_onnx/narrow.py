@@ -8,9 +8,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from ._onnx_chain import Chain, Node
-from ._onnx_lengths import broadcast
-from ._onnx_ops import ELEMENTS, Dims, Unsupported, is_repeat, shape_by
+from .chain import Chain, Node
+from .lengths import broadcast
+from .ops import ELEMENTS, Dims, Unsupported, is_repeat, shape_by
 
 REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
 

@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
-from ._onnx_chain import Chain, Node
-from ._onnx_ops import UNKNOWN, Dims, Unsupported, is_unknown
+from .chain import Chain, Node
+from .ops import UNKNOWN, Dims, Unsupported, is_unknown
 
 Trial = Tuple[int, ...]  # what a length is in each of the trials
 TRIALS = 3

@@ -9,10 +9,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from ._onnx_chain import Chain, Node
-from ._onnx_lengths import Lengths, broadcast, has_unknown
-from ._onnx_ops import Dims, Unsupported, shape_by
-from ._onnx_triangles import Band, Triangle
+from .chain import Chain, Node
+from .lengths import Lengths, broadcast, has_unknown
+from .ops import Dims, Unsupported, shape_by
+from .triangles import Band, Triangle
 
 Terms = Dict[int, int]  # what an index along an axis is multiplied by; a length is its number in computed shapes
 COMPARED = {"Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge", "Equal": "eq"}

@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-from ._onnx_ops import RULES, Call, Dims, Rule, Unsupported
+from .ops import RULES, Call, Dims, Rule, Unsupported
 
 SCORES = {"NONE": None, "LOGISTIC": "sigmoid", "SOFTMAX": "softmax"}
 NORMS = {"MAX": "max", "L1": "l1norm", "L2": "l2norm"}

@@ -7,10 +7,10 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from ._onnx_attention import SWAPPED
-from ._onnx_chain import Node, View
-from ._onnx_moves import Better, _node
-from ._onnx_ops import shape_by
+from .attention import SWAPPED
+from .chain import Node, View
+from .moves import Better, _node
+from .ops import shape_by
 
 
 def rotary(view: View, node: Node) -> Better:

@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from ._onnx_lengths import broadcast, has_unknown
-from ._onnx_ops import Dims
+from .lengths import broadcast, has_unknown
+from .ops import Dims
 
 ELEMENTS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Where", "Cast", "Add", "Sub", "Mul", "Neg", "Identity", "And", "Or")
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import numpy as np
 
-from ._onnx_chain import Chain, Node
+from .chain import Chain, Node
 
 Dims = List[Union[int, str, None]]  # a length, a word for one, or unknown
 UNKNOWN = -(2 ** 40)  # and some below: stand in a computed shape for lengths that are not known before a request comes

@@ -7,11 +7,11 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from ._datatypes import OF_NUMPY
-from ._onnx_chain import Node, View
-from ._onnx_lengths import broadcast
-from ._onnx_moves import Better, _node, reshape_to
-from ._onnx_ops import RULES, Call, Dims, Unsupported, shape_by
+from .._datatypes import OF_NUMPY
+from .chain import Node, View
+from .lengths import broadcast
+from .moves import Better, _node, reshape_to
+from .ops import RULES, Call, Dims, Unsupported, shape_by
 
 FLOATS = ("FP32", "FP16", "BF16")  # what attention computes
 DEPTH_MOST = 256

@@ -6,9 +6,9 @@ from typing import Any, List, Optional, Sequence, Set
 
 import numpy as np
 
-from ._onnx_chain import Chain, Node, join_equals
-from ._onnx_ops import shape_by
-from ._onnx_positions import input_with
+from .chain import Chain, Node, join_equals
+from .ops import shape_by
+from .positions import input_with
 
 PAIRS_MOST = 6
 

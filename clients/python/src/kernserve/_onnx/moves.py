@@ -7,8 +7,8 @@ from typing import Any, List, Optional, Sequence, Union
 
 import numpy as np
 
-from ._onnx_chain import Node, View
-from ._onnx_ops import shape_by
+from .chain import Node, View
+from .ops import shape_by
 
 Better = Union[None, Node, List[Node]]
 
