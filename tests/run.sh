@@ -26,20 +26,31 @@ say() {
     [ -z "$1" ] || echo "$1" >>"$results"
     printf '%s\n' "$2"
 }
-pass() { say pass "ok    $1 ($2 s)"; } # NAME SECONDS
+pass() { say pass "ok    $1 ($2 s${3:+, $3 s of processors})"; } # NAME SECONDS [PROCESSOR-SECONDS]
 skip() { say skip "skip  $1: $2"; }   # NAME REASON
 fail() {                              # NAME LOG
     say fail "FAIL  $1, the end of $2:"$'\n'"$(tail -n 40 "$2" | sed 's/^/      /')"
 }
 
+# spent: into $cpu_s what this shell's children took of processors so far, once they have ended. `times` in a subshell would tell of its own.
+spent() {
+    local file=$logs/times.$BASHPID
+    times >"$file"
+    cpu_s=$(awk 'NR == 2 { gsub(/[ms]/, " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' "$file")
+    rm "$file"
+}
+
 # step NAME COMMAND...: counts as one test; exit code 77 is a skip, whose reason is the last line
 step() {
-    local name=$1 log=$logs/${1//[ \/]/_}.log begun=$SECONDS code=0
+    local name=$1 log=$logs/${1//[ \/]/_}.log begun=$SECONDS code=0 cpu_s before_s
     shift
     say '' "run   $name"
+    spent
+    before_s=$cpu_s
     "$@" >"$log" 2>&1 </dev/null || code=$?
+    spent
     case $code in
-    0) pass "$name" $((SECONDS - begun)) ;;
+    0) pass "$name" $((SECONDS - begun)) $((cpu_s - before_s)) ;;
     77) skip "$name" "$(tail -n 1 "$log")" ;;
     *) fail "$name (exit code $code)" "$log" ;;
     esac
@@ -49,10 +60,12 @@ step() {
 # suite NAME BUILD-FOLDER: each ctest test counts as one. Twice as many run at a time as there are processors, but of those that load one,
 # which take two of the slots that tests/CMakeLists.txt gives out, as many as there are.
 suite() {
-    local name=$1 build=$2 begun=$SECONDS report=$logs/$1.xml slots=$logs/slots.json counts
+    local name=$1 build=$2 begun=$SECONDS report=$logs/$1.xml slots=$logs/slots.json counts cpu_s before_s
     say '' "run   $name"
     rm -f "$report"
     echo '{"version":{"major":1,"minor":0},"local":[{"cpus":[{"id":"0","slots":'$((2 * jobs))'}]}]}' >"$slots"
+    spent
+    before_s=$cpu_s
     ctest --test-dir "$build" -j $((2 * jobs)) --resource-spec-file "$slots" --output-junit "$report" >"$logs/$name.ctest.log" 2>&1 </dev/null
     if ! counts=$(python3 - "$name" "$report" "$results" <<'PYTHON'
 import sys
@@ -83,7 +96,8 @@ PYTHON
         fail "$name: no result" "$logs/$name.ctest.log"
         return
     fi
-    say '' "$counts ($((SECONDS - begun)) s)"
+    spent
+    say '' "$counts ($((SECONDS - begun)) s, $((cpu_s - before_s)) s of processors)"
 }
 
 # beside LANE...: functions side by side, each with its steps one after the other

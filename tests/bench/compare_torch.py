@@ -3,9 +3,8 @@
 
 compare_torch.py LIBRARY [TEXT...]   LIBRARY: libks_bench_ops.so; only rows in whose label every TEXT stands
 --seed N repeats a run's data; --json FILE also writes the rows there; --compiled times torch.compile of a norm's whole expression,
-too, and compares with the better of both.
---seed N repeats a run's data; --json FILE also writes the rows there. --drawn N: instead of the table's rows, N drawn ones, by
-the seed, of each regime that once was weak (REGIMES); then their labels begin with the regime's letter.
+too, and compares with the better of both. --drawn N: instead of the table's rows, N drawn ones, by the seed, of each regime that once
+was weak (REGIMES); then their labels begin with the regime's letter.
 
 Rows are those of ops_rows.h but for matmul. Beside map's functions and moved bits stands torch.compile of them, too (--no-compile: eager alone). Each side is a CUDA graph of many launches that goes round the same sets of
 inputs, and has a set of outputs for each; the sets are beyond three times the L2 cache together (at most 64 of them, so that

@@ -29,6 +29,7 @@ LIMITS = {"registers": "launch__occupancy_limit_registers", "shared": "launch__o
           "threads": "launch__occupancy_limit_warps", "ctas": "launch__occupancy_limit_blocks"}
 WARPS = "sm__maximum_warps_per_active_cycle_pct"
 CONFIGURED = "launch__shared_mem_config_size"
+PATIENT = ("--stall-timeout", "10m", "--request-timeout", "10m")  # ncu holds each launch back, a first one of a module for seconds
 SHARED_STEP = 128  # what a CTA takes of shared memory is a multiple of so many bytes
 
 
@@ -98,12 +99,15 @@ def main():
         log = folder + "/launches.csv"
         under = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--log-file", log, "--graph-profiling", "node",
                  "--metrics", ",".join([*LAUNCH.values(), *LIMITS.values(), WARPS, CONFIGURED])]
-        with Daemon(path, "--backend", "cuda", "--threads", "1", "--autotune", "off", under=under, must_start=False) as daemon:
+        with Daemon(path, "--backend", "cuda", "--threads", "1", "--autotune", "off", *PATIENT, under=under, must_start=False) as daemon:
             if not daemon.ready_within(300):
                 print("no GPU, or no permission for its counters")
                 return 77
             plans = plans_of(daemon)
             check(daemon.stop(300) == 0, "the daemon's end")
+        if wrongs():
+            with open(log) as file:
+                print("".join(line for line in file if not line.startswith('"'))[-2000:])  # what ncu says beside its table
         launches = read(log)
     found = sum(same("%s %s" % (op, query), plan, launches) for op, query, plan in plans)
     check(found >= 2 * SHAPES, "plans with an occupancy", found)
