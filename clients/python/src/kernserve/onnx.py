@@ -23,7 +23,7 @@ from ._onnx.counted import count
 from ._onnx.lengths import LOST, Lengths, broadcast, has_unknown, is_word
 from ._onnx.ml import ML_RULES
 from ._onnx.narrow import Narrow, one_value
-from ._onnx.ops import RULES, Call, Dims, Unsupported, shape_by
+from ._onnx.ops import ONE, RULES, Call, Dims, Unsupported, shape_by
 from ._onnx.positions import Grid, Made, Positions, Truth
 from ._onnx.quantize import QUANTIZE_RULES
 from ._onnx.triangles import Triangle, Triangles
@@ -190,7 +190,7 @@ class _Reader:
             self._number(name, number, made.dims)
         elif made is not None:
             self.triangles.found[name], self.types[name] = made, OF_NUMPY.get(made.values.dtype, "unknown")
-            self.narrow.note(name, [1] * (len(made.dims) - 2) + made.dims[-2:], made.dims)
+            self.narrow.note(name, ONE * (len(made.dims) - 2) + made.dims[-2:], made.dims)
         elif node.op_type == "ConstantOfShape" and self._is_partial(node.input[0]):
             value = attributes.get("value", np.zeros(1, np.float32))
             self._number(name, value, [self.lengths.decode(int(length)) for length in constants[node.input[0]].reshape(-1)])
@@ -247,7 +247,7 @@ class _Reader:
             if name in self.narrow.wide:
                 node.input[place] = self.narrow.spread(name, self.positions.source)
 
-    def _decoded(self, name: str) -> Optional[Dims]:
+    def _decoded(self, name: str) -> Optional[List[Any]]:
         values = self.chain.constants.get(name)
         return None if values is None or values.dtype != np.int64 else [self.lengths.decode(int(length)) for length in values.reshape(-1)]
 
@@ -307,7 +307,7 @@ class _Reader:
             flat = self.chain.fresh(node.input[0])
             self.chain.constants[flat], self.dims[flat], self.types[flat] = table.reshape(table.shape[axis:]), list(table.shape[axis:]), self.types[node.input[0]]
             if axis:
-                places = self.narrow.add("reshape", [places], [1] * axis + [word], None, places, shape=[1] * axis + [-1])
+                places = self.narrow.add("reshape", [places], [*ONE * axis, word], None, places, shape=[1] * axis + [-1])
             self.chain.nodes.append(Node("gather", [flat, places], [output], {}))
         else:
             self.chain.nodes.append(Node("gather", [node.input[0], places], [output], {"axis": axis}))

@@ -71,9 +71,9 @@ class Chain:
         both = {name: other, other: name}
         for node in self.nodes:
             node.inputs, node.outputs = ([both.get(value, value) for value in names] for names in (node.inputs, node.outputs))
-        for table in (self.constants, self.ranks, self.dims, self.types):
-            held = {both[key]: table.pop(key) for key in both if key in table}  # type: ignore[attr-defined]
-            table.update(held)  # type: ignore[attr-defined]
+        tables: List[Dict[str, Any]] = [self.constants, self.ranks, self.dims, self.types]
+        for table in tables:
+            table.update({both[key]: table.pop(key) for key in both if key in table})
 
     def drop_aliases(self) -> None:
         """An output's name goes to the node that makes the value; where that is another output, an input or a constant, it stays a node."""

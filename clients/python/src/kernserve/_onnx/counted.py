@@ -54,15 +54,15 @@ class Rows:
                     return False
                 self.counted.add(node.outputs[0])
             elif any(name in self.counted for name in given):
-                dims = self.dims(node.outputs[0])
-                if dims is None or any(self.dims(name) is None for name in given):
+                whole = self.dims(node.outputs[0])
+                if whole is None or any(self.dims(name) is None for name in given):
                     return False
                 if all(name in self.counted or name in chain.constants for name in given):
                     if not self._follows(node) or node.outputs[0] in chain.kept:
                         return False
                     self.counted.add(node.outputs[0])
-                    pairs += sum(not isinstance(length, int) for length in dims) > 1
-                elif not self._meets(node, dims):
+                    pairs += sum(not isinstance(length, int) for length in whole) > 1
+                elif not self._meets(node, whole):
                     return False
         return pairs <= PAIRS_MOST
 

@@ -108,7 +108,8 @@ def _extractor(call: Call) -> None:
     """Columns by their numbers; labels by classes' numbers."""
     name, places = call.inputs[:2]
     dims, indices = call.shape(name), call.shape(places)
-    count = math.prod(indices) if all(isinstance(length, int) for length in indices) else None
+    known_lengths = [length for length in indices if isinstance(length, int)]
+    count = math.prod(known_lengths) if len(known_lengths) == len(indices) else None
     flat = call.add("reshape", [places], shape=[-1]) if len(indices) != 1 else places
     known: Dims = [count if len(indices) != 1 else indices[0]]
     call.dims[flat] = known
@@ -123,14 +124,14 @@ def _extractor(call: Call) -> None:
 
 def _joined(call: Call) -> None:
     """FeatureVectorizer: columns side by side."""
-    if any(len(call.shape(name)) != 2 or call.datatype(name) != "FP32" for name in call.inputs):
+    if any(len(call.shape(name)) != 2 or not isinstance(call.shape(name)[1], int) or call.datatype(name) != "FP32" for name in call.inputs):
         raise Unsupported("its operands are not all rows of FP32")
     if len(call.inputs) == 1:
         call.alias(call.inputs[0], call.outputs[0])
     else:
         call.add("concat", call.inputs, call.outputs[0], axis=1)
         widths = [call.shape(name)[1] for name in call.inputs]
-        _known(call, call.outputs[0], sum(widths) if all(isinstance(width, int) for width in widths) else None)  # type: ignore[misc, arg-type]
+        _known(call, call.outputs[0], sum(width for width in widths if isinstance(width, int)))
 
 
 def _binarizer(call: Call) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .chain import Chain, Node
 from .lengths import broadcast
-from .ops import ELEMENTS, Dims, Unsupported, is_repeat, shape_by
+from .ops import ELEMENTS, ONE, Dims, Unsupported, is_repeat, shape_by
 
 REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
 
@@ -89,7 +89,7 @@ class Narrow:
         """Along axes of 1 they stay that long."""
         wide, here = self.dims(name) or [], self.here[name]
         rank = max(len(wide), len(target))
-        wide, here, target = ([1] * (rank - len(each)) + list(each) for each in (wide, here, target))
+        wide, here, target = (ONE * (rank - len(each)) + list(each) for each in (wide, here, target))
         result = []
         for old, new in zip(wide, target):
             if old not in (1, new) and new != 1 and is_repeat(old, new):
@@ -114,7 +114,8 @@ class Narrow:
             whole = self._repeated(name, here, repeats)
         for axis, length in enumerate(wide):
             if here[axis] != length:
-                zeros = self._zeros(*source(length), length, len(wide) - axis - 1, name)
+                of, place = source(length)
+                zeros = self._zeros(of, place, length, len(wide) - axis - 1, name)
                 here[axis] = length
                 whole = self.add("map", [whole, zeros], here, None, name, op="or" if self.types.get(name) == "BOOL" else "add")
         self.spread_out[name] = whole

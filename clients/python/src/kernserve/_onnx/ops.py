@@ -10,6 +10,7 @@ import numpy as np
 from .chain import Chain, Node
 
 Dims = List[Union[int, str, None]]  # a length, a word for one, or unknown
+ONE: Dims = [1]
 UNKNOWN = -(2 ** 40)  # and some below: stand in a computed shape for lengths that are not known before a request comes
 FLOATS = ("FP16", "BF16", "FP32", "FP64")
 CONCAT_MOST = 8

@@ -11,7 +11,7 @@ import numpy as np
 
 from .chain import Chain, Node
 from .lengths import Lengths, broadcast, has_unknown
-from .ops import Dims, Unsupported, shape_by
+from .ops import ONE, Dims, Unsupported, shape_by
 from .triangles import Band, Triangle
 
 Terms = Dict[int, int]  # what an index along an axis is multiplied by; a length is its number in computed shapes
@@ -25,7 +25,7 @@ class Grid:
     def raised(self, rank: int) -> "Grid":
         """With axes of 1 in front."""
         more = rank - len(self.dims)
-        return Grid([1] * more + self.dims, {axis + more: factor for axis, factor in self.terms.items()}, self.offset)
+        return Grid(ONE * more + self.dims, {axis + more: factor for axis, factor in self.terms.items()}, self.offset)
 
     def under(self, dims: Dims) -> Optional["Grid"]:
         """With other axes of 1, whose lengths may be left out (None)."""

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 import numpy as np
 
 from .lengths import broadcast, has_unknown
-from .ops import Dims
+from .ops import ONE, Dims
 
 ELEMENTS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Where", "Cast", "Add", "Sub", "Mul", "Neg", "Identity", "And", "Or")
 
@@ -77,9 +77,9 @@ class Triangles:
         if node.op_type == "Unsqueeze" and axes is not None:
             rank = len(given.dims) + axes.size
             if all(int(axis) % rank < rank - 2 for axis in axes.reshape(-1)):
-                return Triangle(given.values, [1] * axes.size + given.dims, given.band)
+                return Triangle(given.values, ONE * axes.size + given.dims, given.band)
         elif node.op_type == "Expand" and after is not None and after[-2:] == given.dims[-2:]:
-            return Triangle(given.values, [1] * (len(after) - len(given.dims)) + given.dims, given.band)
+            return Triangle(given.values, ONE * (len(after) - len(given.dims)) + given.dims, given.band)
         return None
 
     def _elements(self, node: Any, run: Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]) -> Optional[Triangle]:
