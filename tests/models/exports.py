@@ -222,7 +222,7 @@ def other_models():
     yield Model("resnet18", lambda: Pixels(v.resnet18()), images(64), None, batches=(1, 2), bound=64)
     yield Model("mobilenet", lambda: Pixels(v.mobilenet_v3_small()), images(64), None, refused="groups of channels")
     yield Model("convnext", lambda: Pixels(v.convnext_tiny()), images(64), None, refused="groups of channels")
-    yield Model("swin", lambda: Pixels(v.SwinTransformer([4, 4], 24, [1, 1], [2, 2], [2, 2], num_classes=5)), images(32), None)
+    yield Model("swin", lambda: Pixels(v.SwinTransformer([4, 4], 24, [1, 1], [2, 2], [2, 2], num_classes=5)), images(32), None, exporters=(DYNAMO,))  # the older exporter divides lengths
 
 
 def pipelines():
@@ -393,8 +393,8 @@ def account(ks, given):
     """The steps that take the most time, of profiled requests."""
     for _ in range(5):
         ks.infer("exported", parameters={"profile": 1}, **given)
-    dtypes = [kernserve.datatype_of(array) if hasattr(kernserve, "datatype_of") else {"int64": "INT64", "float32": "FP32"}[str(array.dtype)] for array in given.values()]
-    plan = ks.plan("exported", *(array.shape for array in given.values()), datatype=dtypes[0])
+    datatype = {"int64": "INT64", "float32": "FP32"}[str(next(iter(given.values())).dtype)]
+    plan = ks.plan("exported", *(array.shape for array in given.values()), datatype=datatype)
     steps = [step for step in plan["steps"] if step["us"]]
     whole, kinds = sum(step["us"] for step in steps), {}
     for step in steps:

@@ -314,6 +314,19 @@ class _Reader:
         self.dims[output] = [word if place == axis else length for place, length in enumerate(table.shape)]
         return True
 
+    def _guess(self, node: Any, attributes: Mapping[str, Any]) -> None:
+        """The datatype of a result behind operators that shape inference does not know."""
+        if not node.output or node.output[0] in self.types or not node.input:
+            return
+        if node.op_type == "Cast":
+            self.types[node.output[0]] = DATATYPES.get(self.onnx.TensorProto.DataType.Name(attributes["to"]), "unknown")
+        elif node.op_type in ("ArgMax", "ArgMin"):
+            self.types[node.output[0]] = "INT64"
+        elif node.op_type in ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN"):
+            self.types[node.output[0]] = "BOOL"
+        elif node.domain in ("", "ai.onnx") and node.input[node.op_type == "Where"] in self.types:
+            self.types[node.output[0]] = self.types[node.input[node.op_type == "Where"]]
+
     def _convert(self, node: Any) -> None:
         called = node.op_type if node.domain in ("", "ai.onnx") else "%s::%s" % (node.domain, node.op_type)
         rule = RULES.get(called)
@@ -323,6 +336,7 @@ class _Reader:
             if name in self.types and self.types[name] == "unknown":
                 raise Unsupported("the datatype of its result is none of the daemon's")
         attributes = {attribute.name: self.onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        self._guess(node, attributes)
         made = len(self.chain.nodes)
         for name in node.input:
             self.lengths.named(self.dims.get(name, []))
