@@ -166,6 +166,29 @@ def spread(ks):
     asked(ks, [*SHAPE, *bucket, *attended([("Add", "z1,bu", "z")])], {**IDS, **HEADED}, bias, none=["matmul", "softmax"])
 
 
+def decoders(ks):
+    """What decoders' blocks are spelt as: rotary positions on heads in front of rows, RMS norm by a reciprocal; and vision's: patches, a mask of zeros."""
+    half = DEPTH // 2
+    angles = [("Unsqueeze", "i,at0", "p"), ("Cast", "p", "pf", {"to": 1}), ("Unsqueeze", "pf,last", "p3"), ("Mul", "p3,frequencies", "t"), ("Concat", "t,t", "tt", {"axis": -1}), ("Cos", "tt", "c0"), ("Sin", "tt", "s9"),
+              ("Unsqueeze", "c0,at1", "c"), ("Unsqueeze", "s9,at1", "sn")]
+    turned = lambda x, y: [("Slice", x + ",at0,half,at3", x + "a"), ("Slice", x + ",half,end,at3", x + "b"), ("Neg", x + "b", x + "n"), ("Concat", "%sn,%sa" % (x, x), x + "h", {"axis": -1}), ("Mul", x + ",c", x + "c"), ("Mul", x + "h,sn", x + "s"),
+                           ("Add", "%sc,%ss" % (x, x), y)]
+    apart = [("Concat", "b,n,heads,depth", "apart", {"axis": 0}), ("Reshape", "rows,apart", "r4"), ("Transpose", "r4", "q0", {"perm": [0, 2, 1, 3]}), ("Concat", "b,n,wide", "joined", {"axis": 0})]
+    tail = [("Transpose", "q2", "t4", {"perm": [0, 1, 3, 2]}), ("MatMul", "q1,t4", "z1"), ("Softmax", "z1", "a", {"axis": -1}), ("MatMul", "a,q0", "o"), ("Transpose", "o", "o1", {"perm": [0, 2, 1, 3]}), ("Reshape", "o1,joined", "y")]
+    more = {"frequencies": RANDOM.random(half).astype(np.float32), "half": ints(half), "end": ints(2 ** 62)}
+    definition = asked(ks, [*SHAPE, *angles, *apart, ("Identity", "q0", "k0"), *turned("q0", "q1"), *turned("k0", "q2"), *tail], {**IDS, "rows": ("F", ["B", "S", WIDE])}, more, none=["transpose", "neg", "softmax"], max_batch=64)
+    check(definition is None or [node["op"] for node in definition["nodes"]].count("attention") == 1, "rotary")
+    norm = [("Mul", "rows,rows", "q"), ("ReduceMean", "q,last", "m"), ("Add", "m,eps", "e"), ("Sqrt", "e", "r")]
+    constants = {"eps": np.float32(1e-5), "w": RANDOM.random(WIDE).astype(np.float32)}
+    for inverse in (("Reciprocal", "r", "v"), ("Div", "f1,r", "v")):
+        asked(ks, [*norm, inverse, ("Mul", "rows,v", "n"), ("Mul", "w,n", "y")], {"rows": ("F", ["B", "S", WIDE])}, constants, ["norm"], max_batch=64)
+    patches = [("Conv", "x,w,wb", "c", {"kernel_shape": [2, 2], "strides": [2, 2]}), ("Reshape", "c,flat", "f"), ("Transpose", "f", "y", {"perm": [0, 2, 1]})]
+    weights = {"w": RANDOM.standard_normal((5, 3, 2, 2)).astype(np.float32), "wb": RANDOM.standard_normal(5).astype(np.float32), "flat": ints(0, 5, -1)}
+    asked(ks, patches, {"x": ("F", ["B", 3, 6, 4])}, weights, ["window", "matmul", "reshape"], max_batch=64)
+    asked(ks, [*attended([("Add", "z1,none", "z")], wrapped=True)], {"x": ("F", ["B", HEADS, 6, DEPTH])}, {"none": np.zeros((1, 1, 6, 1), np.float32)}, ["attention"], max_batch=64)
+    asked(ks, [("HardSwish", "x", "a"), ("HardSigmoid", "a", "y")], {"x": ("F", ["B", 5])}, ops=["linear", "clamp", "mul", "linear", "clamp"], max_batch=64)
+
+
 def learned(ks):
     """ai.onnx.ml."""
     rows, lengths = {"x": ("F", ["B", 5])}, ((1, 1), (6, 1))
@@ -198,7 +221,7 @@ def refusals():
 
 def main():
     with Daemon(daemon_path(), "--backend", base.BACKEND) as daemon, kernserve.Client("http://127.0.0.1:%d" % daemon.port) as ks:
-        for part in (positions, masks, spread, learned):
+        for part in (positions, masks, spread, decoders, learned):
             part(ks)
         ks.unload("case")
         check(daemon.stop() == 0, "the exit code")

@@ -20,6 +20,7 @@ from ._model import body_of
 from ._onnx import attention, moves, rotary, spelt
 from ._onnx.chain import FIRST, LAST, Chain, Node, fuse, name_all
 from ._onnx.counted import count
+from ._onnx.einsum import EINSUM_RULES
 from ._onnx.lengths import LOST, Lengths, broadcast, has_unknown, is_word
 from ._onnx.ml import ML_RULES
 from ._onnx.narrow import Narrow, one_value
@@ -37,7 +38,7 @@ MOVES = (*moves.MOVES, attention.batches, attention.rows, attention.heads, atten
 # In this order: what is spelt out, then what only moves elements, which stands between the rest.
 PATTERNS = (*((pattern,) for pattern in FIRST), (spelt.norm, spelt.rms), (spelt.softmax,), (spelt.one_hot,), (rotary.rotary,), MOVES, (attention.attention,), MOVES,
             (spelt.table, spelt.table_of_table), *((pattern,) for pattern in LAST), MOVES)
-assert {*WINDOW_RULES, *QUANTIZE_RULES} <= set(RULES) and ML_RULES
+assert {*WINDOW_RULES, *QUANTIZE_RULES, *EINSUM_RULES} <= set(RULES) and ML_RULES
 # What may have a shape with lengths that only a request knows.
 BY_SHAPES = ("Reshape", "Expand")
 LOOK_UPS = ("Gather", "GatherElements", "GatherND")
