@@ -24,7 +24,7 @@ from ._onnx.einsum import EINSUM_RULES
 from ._onnx.lengths import LOST, Lengths, broadcast, has_unknown, is_word
 from ._onnx.ml import ML_RULES
 from ._onnx.narrow import Narrow, one_value
-from ._onnx.ops import ONE, RULES, Call, Dims, Unsupported, shape_by
+from ._onnx.ops import ONE, RULES, Call, Dims, Rule, Unsupported, shape_by
 from ._onnx.positions import Grid, Made, Positions, Truth
 from ._onnx.quantize import QUANTIZE_RULES
 from ._onnx.triangles import Triangle, Triangles
@@ -269,7 +269,8 @@ class _Reader:
 
     def _narrowed(self, node: Any, attributes: Mapping[str, Any]) -> Tuple[bool, Optional[Dims]]:
         """Whether the node is done; else what its result has as ONNX says, where that is more than here."""
-        found = self.positions.read(node, attributes)
+        followed = node.input and any(node.input[0] in names for names in (self.narrow.wide, self.positions.found, self.triangles.found))
+        found = self.positions.read(node, attributes) if not followed else None
         if found is not None:
             self.chain.nodes.append(Node("reshape", [found[0]], [node.output[0]], {"shape": shape_by(self.dims[found[0]], found[1])}))
             self.narrow.note(node.output[0], found[1], found[2])
@@ -341,21 +342,28 @@ class _Reader:
         made = len(self.chain.nodes)
         for name in node.input:
             self.lengths.named(self.dims.get(name, []))
+        if not self._sure(lambda: self._ruled(node, attributes, rule, made)):
+            raise KeyError(called)
+
+    def _ruled(self, node: Any, attributes: Dict[str, Any], rule: Optional[Rule], made: int) -> bool:
+        """Whether there is something to convert it by."""
+        done, wide = self._narrowed(node, attributes)
+        if done or rule is None:
+            return done
+        if any(map(self._is_partial, node.input)) and node.op_type not in BY_SHAPES:
+            raise Unsupported(LOST)
+        rule(Call(self.chain, node, attributes, self.opset, self.dims, self.types, self.lengths.decode))
+        if wide is not None:
+            self.dims.pop(node.output[0], None)  # ONNX's
+        self.lengths.note(self.chain, self.chain.nodes[made:], self.dims)
+        if wide is not None:
+            self.narrow.note(node.output[0], self.dims[node.output[0]], wide)
+        return True
+
+    def _sure(self, convert_it: Callable[[], bool]) -> bool:
         try:
-            done, wide = self._narrowed(node, attributes)
-            if done:
-                return
-            if rule is None:
-                raise KeyError(called)
-            if any(map(self._is_partial, node.input)) and node.op_type not in BY_SHAPES:
-                raise Unsupported(LOST)
-            rule(Call(self.chain, node, attributes, self.opset, self.dims, self.types, self.lengths.decode))
-            if wide is not None:
-                self.dims.pop(node.output[0], None)  # ONNX's
-            self.lengths.note(self.chain, self.chain.nodes[made:], self.dims)
-            if wide is not None:
-                self.narrow.note(node.output[0], self.dims[node.output[0]], wide)
-        except (Unsupported, KeyError):
+            return convert_it()
+        except Unsupported:
             raise
         except Exception as error:  # what a rule did not find in a graph that is not as ONNX says
             raise Unsupported("it is not as its operator needs it: %s %s" % (type(error).__name__, error)) from error
@@ -433,13 +441,19 @@ def convert(model: Any, *, outputs: Optional[Sequence[str]] = None, max_batch: O
         reader.chain.kept = list(outputs)
         _keep_needed(reader.graph, outputs)
     reader.read()
-    if not reader.lines:
-        fuse(reader.chain, PATTERNS)
-        count(reader.chain, reader.inputs, reader.leading())
-    lines = _limits(reader)
-    if lines:
+    try:
+        if not reader.lines:
+            fuse(reader.chain, PATTERNS)
+            count(reader.chain, reader.inputs, reader.leading())
+        lines = _limits(reader)
+        made = _definition(reader, model.graph.name[:200], max_batch) if not lines else None
+    except Unsupported as reason:
+        raise ConversionError([str(reason)]) from reason
+    except Exception as error:  # what a pattern did not find in a graph that is not as ONNX says
+        raise ConversionError(["the graph is not as ONNX has it: %s %s" % (type(error).__name__, error)]) from error
+    if made is None:
         raise ConversionError(lines)
-    return _definition(reader, model.graph.name[:200], max_batch)
+    return made
 
 
 def _check(model: Any) -> None:

@@ -553,6 +553,8 @@ def _topk(call: Call) -> None:
 
 
 def _where(call: Call) -> None:
+    if len(call.inputs) != 3:
+        raise Unsupported("it has %d operands" % len(call.inputs))
     call.add("map", call.inputs, call.outputs[0], op="where")
 
 
