@@ -219,7 +219,7 @@ def other_models():
         return
     v = torchvision.models
     yield Model("torchvision-vit", lambda: Pixels(v.VisionTransformer(32, 8, 2, 4, 48, 96, num_classes=5)), images(32), None)
-    yield Model("resnet18", lambda: Pixels(v.resnet18()), images(64), None, batches=(1, 2), bound=64)
+    yield Model("resnet18", lambda: Pixels(v.resnet18()), images(64), None, batches=(1, 2))
     yield Model("mobilenet", lambda: Pixels(v.mobilenet_v3_small()), images(64), None, refused="groups of channels")
     yield Model("convnext", lambda: Pixels(v.convnext_tiny()), images(64), None, refused="groups of channels")
     yield Model("swin", lambda: Pixels(v.SwinTransformer([4, 4], 24, [1, 1], [2, 2], [2, 2], num_classes=5)), images(32), None, exporters=(DYNAMO,))  # the older exporter divides lengths
