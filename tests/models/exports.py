@@ -18,11 +18,10 @@ import tempfile
 import time
 import warnings
 
-import numpy as np
-
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "http"), os.path.join(HERE, "..", "..", "clients", "python", "src")]
 try:
+    import numpy as np
     import onnx
     import onnxruntime
     import torch
