@@ -17,7 +17,7 @@
 #              bench     bench_engine and bench_ops
 #              host      kernserve --self-test, and four times the load (bench/bench_overload.py, needs wrk)
 #              http      the daemon beside a bare server and a Python server (bench/bench_http.sh)
-#              compare   PyTorch and our kernels side by side (bench/compare_torch.py)
+#              compare   PyTorch and our kernels side by side (bench/compare_torch.py; with --drawn 30 --operations shapes of no table)
 #              matmul    every way of random products (op_matmul with cuBLASLt), the daemon tuned for a shape and started again, then
 #                        bench/compare_cublaslt
 #              ncu       why the KS_NCU_ROWS=5 rows of bench_ops, of 64 MB and more, with the smallest shares are slow, by counters;

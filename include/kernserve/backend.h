@@ -308,6 +308,12 @@ typedef struct ks_client_memory {
     ks_status (*copy)(ks_device *device, void *to, const void *from, size_t bytes, ks_error *error);
 } ks_client_memory;
 
+/* What programs of chains may count on. */
+typedef struct ks_chain_means {
+    size_t alignment; /* of addresses that kernels take; a power of two, KS_ALIGNMENT at most */
+    uint32_t maps;    /* KS_DTYPE_BIT of what one pass of several maps takes; 0: each is a step */
+} ks_chain_means;
+
 typedef struct ks_backend {
     const char *name;
     /* KS_DEVICE: none that works. Opens, measures the border, runs nothing afterwards. */
@@ -344,6 +350,7 @@ typedef struct ks_backend {
     const ks_large *large;                 /* NULL: kernels work on ordinary memory, large requests on slots of it */
     const ks_client_memory *client_memory; /* NULL: this device has no way of its own to it */
     const ks_resident *resident;           /* NULL: nothing stays on this device */
+    const ks_chain_means *chains;          /* NULL: tensors lie on KS_ALIGNMENT, each map is a step */
 } ks_backend;
 
 /* bucket b holds up to 1 << b jobs, or joined rows */

@@ -2,7 +2,8 @@
  * loads a model, and is served, planned and launched like any other.
  *
  * Words    value = a tensor of the chain: an input, a constant (content that stays), or what a node makes; node = an operation on values,
- *          or a reshape; view = a value that lies where another one does; program = a chain with shapes: steps with places;
+ *          or a reshape; view = a value that lies where another one does, or in a part of it, or whose inputs lie there one behind the
+ *          other: its node takes no step; program = a chain with shapes: steps with places;
  *          step = a node's spec, resolved, or that of several nodes, or a copy;
  *          fused = done by the same step as another node.
  * Order    a node's values are made by nodes in front of it: nodes are listed as they run.
@@ -101,8 +102,8 @@ typedef enum ks_place_kind {
 typedef struct ks_step_place {
     ks_place_kind kind;
     int which;
-    size_t offset;
-    const void *fixed;
+    size_t offset;     /* of a view from the start of what it lies in, or in the arena */
+    const void *fixed; /* where a constant, or a view of one, begins */
 } ks_step_place;
 
 typedef struct ks_step {
@@ -125,6 +126,8 @@ typedef struct ks_step {
 struct ks_program {
     int count;
     size_t arena_bytes; /* a multiple of KS_ALIGNMENT, and KS_PAD readable bytes belong behind it */
+    int views;
+    int16_t view[KS_CHAIN_NODES_MAX]; /* nodes whose values are views, in their order */
     ks_step step[];
 };
 
@@ -139,8 +142,8 @@ bool ks_step_keeps_rows(const ks_step *step);
 /* The step of a node; NULL: it has none. */
 const ks_step *ks_program_step(const ks_program *program, int node);
 /* Of a resolved spec whose op is a chain. Steps that make no bytes are left out; views take no step; an output is made where it goes.
- * KS_MEMORY. */
-ks_status ks_program_make(const ks_spec *spec, ks_program **out, ks_error *error);
+ * means: the backend's; NULL: of one that says none. KS_MEMORY. */
+ks_status ks_program_make(const ks_spec *spec, const ks_chain_means *means, ks_program **out, ks_error *error);
 void ks_program_free(ks_program **program);
 /* What stands for it in a line: its first node's name, or "copy". */
 const char *ks_step_name(const ks_chain *chain, const ks_step *step);

@@ -153,8 +153,9 @@ struct ks_op {
     /* Elements from row to row as its kernels would have a tensor of that shape, where it stays and may be put so once; 0: as it is.
      * NULL: always, and so are small inputs. Rows are those of the last dimension; a tensor put so is an input whose `pitch` is set. */
     int64_t (*pitch)(const ks_tensor *tensor);
-    /* Of a resolved spec: OUTPUT0 is INPUT0's bytes as they lie, and the only output: in a chain it takes no step. NULL: never. */
-    bool (*moves_nothing)(const ks_spec *spec);
+    /* Of a resolved spec: OUTPUT0 is the only output, and bytes of INPUT0 as they lie, side by side, from *offset on: in a chain it is
+     * a view. NULL: never. */
+    bool (*is_view)(const ks_spec *spec, size_t *offset);
     ks_sample_fn *sample;
     /* Values that decide; all three unset: none do. Kernels check them as well, read nothing out of bounds for a bad one, and leave the
      * one that check finds: KS_BAD_WORD in backend.h. */

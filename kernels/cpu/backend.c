@@ -593,6 +593,7 @@ static const ks_backend backend = {
     .probe = &ks_cpu_probe,
     .tuning = &tuning,
     .resident = &ks_cpu_resident,
+    .chains = &ks_cpu_chain_means,
 };
 
 const ks_backend *const ks_backend_cpu = &backend;

@@ -8,6 +8,9 @@ enum { ADDED_MAX = 8 };
 #include "ops/ops.def"
 #undef OP
 
+extern const ks_op ks_op_maps; /* of chains alone */
+extern const ks_cpu_op ks_maps_cpu;
+
 static const ks_cpu_op *const references[] = {
 #define OP(name) &ks_##name##_cpu,
 #include "ops/ops.def"
@@ -33,6 +36,7 @@ const ks_cpu_op *ks_cpu_op_of(const ks_op *op)
 {
     for (size_t i = 0; i < sizeof references / sizeof references[0]; i++)
         if (ks_ops[i] == op) return references[i];
+    if (op == &ks_op_maps) return &ks_maps_cpu;
     int i = 0;
     while (i < ADDED_MAX && added[i].op != op) i++;
     assert(i < ADDED_MAX);

@@ -55,6 +55,13 @@ typedef int ks_cuda_candidates_fn(const ks_chip *chip, const ks_spec *spec, ks_a
 typedef ks_status ks_cuda_adopt_fn(const ks_chip *chip, const ks_spec *spec, const ks_algorithm *algorithm,
                                    ks_cuda_plan *out, ks_error *error);
 
+/* Whether maps of a chain that follow one another are one pass on a GPU (map/maps.cu), and of which datatypes. Off: on a GPU that kernel has
+ * not run yet. */
+enum { KS_CUDA_FUSES_MAPS = 0 };
+static const uint32_t KS_CUDA_MAPS_DTYPES = KS_DTYPE_BIT(KS_BOOL) | KS_DTYPE_BIT(KS_FP8E4M3) |
+                                            KS_DTYPE_BIT(KS_FP8E5M2) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16) |
+                                            KS_DTYPE_BIT(KS_FP32);
+
 typedef struct ks_cuda_op {
     ks_cuda_setup_fn *setup;
     ks_cuda_plan_fn *plan;

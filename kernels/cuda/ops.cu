@@ -4,6 +4,9 @@
 #include "ops/ops.def"
 #undef OP
 
+extern const ks_op ks_op_maps; /* of chains alone */
+extern const ks_cuda_op ks_maps_cuda;
+
 thread_local ks_launch_note *ks_noting;
 
 const ks_cuda_op *const ks_cuda_ops[] = {
@@ -16,7 +19,7 @@ const ks_cuda_op *ks_cuda_op_of(const ks_op *op)
 {
     for (int i = 0; ks_cuda_ops[i]; i++)
         if (ks_ops[i] == op) return ks_cuda_ops[i];
-    return NULL;
+    return op == &ks_op_maps ? &ks_maps_cuda : NULL;
 }
 
 const ks_spec *ks_cuda_place_fixed(const ks_spec *spec, ks_spec *placed, ks_job_sides *only)

@@ -522,12 +522,23 @@ static size_t layout_read_bytes(const ks_spec *spec)
     return !__builtin_mul_overflow(runs, segments, &moved) && moved < bytes ? moved : bytes;
 }
 
-/* ks_op.moves_nothing: elements lie in the output as they do in INPUT0. */
-static bool layout_moves_nothing(const ks_spec *spec)
+/* ks_op.is_view: elements lie in the output as they do in INPUT0, or in a part of it. */
+static bool layout_is_view(const ks_spec *spec, size_t *offset)
 {
-    if (op_of(spec) == KS_LAYOUT_PAD || op_of(spec) == KS_LAYOUT_CONCAT) return false;
+    const bool same = spec->out[0].size_bytes == spec->in[0].size_bytes;
+    *offset = 0;
+    if (op_of(spec) == KS_LAYOUT_CONCAT) return false;
+    if (op_of(spec) == KS_LAYOUT_PAD || spec->out[0].size_bytes == 0) return same;
     const ks_layout_copy copy = ks_layout_copy_of(spec, 0);
-    return copy.rank == 1 && copy.from[0] == 1 && spec->out[0].size_bytes == spec->in[0].size_bytes;
+    if (copy.rank != 1 || (copy.extent[0] > 1 && copy.from[0] != 1)) return false;
+    *offset = (size_t)copy.from_start * ks_dtype_size(spec->in[0].dtype);
+    return *offset + spec->out[0].size_bytes <= spec->in[0].size_bytes;
+}
+
+bool ks_layout_is_stack(const ks_spec *spec)
+{
+    return op_of(spec) == KS_LAYOUT_CONCAT &&
+           ks_dims_product(spec->out[0].dims, 0, (int)spec->params[KS_LAYOUT_AXIS].i) == 1;
 }
 
 /* --- the descriptor -------------------------------------------------------------------------------------------------- */
@@ -580,6 +591,6 @@ const ks_op ks_op_layout = {
     .resolve = layout_resolve,
     .rows = layout_rows,
     .sample = layout_sample,
-    .moves_nothing = layout_moves_nothing,
+    .is_view = layout_is_view,
     .read_bytes = layout_read_bytes,
 };

@@ -60,6 +60,8 @@ typedef struct ks_layout_pad {
 /* The specs are resolved. input: one that is given; of every operation but KS_LAYOUT_PAD. */
 ks_layout_copy ks_layout_copy_of(const ks_spec *spec, int input);
 ks_layout_pad ks_layout_pad_of(const ks_spec *spec);
+/* A concat whose inputs lie whole in the output, one behind the other. */
+bool ks_layout_is_stack(const ks_spec *spec);
 
 #ifdef __cplusplus
 }

@@ -120,7 +120,7 @@ static ks_status refuse_shapes(const ks_spec *spec, int one, int other, ks_error
                    spec->op->inputs[one].name, text[0], spec->op->inputs[other].name, text[1]);
 }
 
-static ks_status broadcast(ks_spec *spec, ks_tensor *out, ks_error *error)
+ks_status ks_map_broadcast(ks_spec *spec, ks_tensor *out, ks_error *error)
 {
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         ks_tensor *in = &spec->in[i];
@@ -250,7 +250,7 @@ static ks_status map_resolve(ks_spec *spec, ks_error *error)
     if (status == KS_OK) status = resolve_numbers(spec, error);
     if (status != KS_OK) return status;
     ks_tensor out = {.dtype = wanted ? (ks_dtype)(wanted - 1) : result_of(spec)};
-    status = broadcast(spec, &out, error);
+    status = ks_map_broadcast(spec, &out, error);
     if (status == KS_OK) status = ks_tensor_measure(&out, ks_output_name(0), error);
     if (status != KS_OK) return status;
     spec->params[KS_MAP_OUT].i = (int64_t)out.dtype + 1;
@@ -278,6 +278,14 @@ static ks_rows map_rows(const ks_spec *spec)
         whole |= lacks;
     }
     return (ks_rows){.dims = dims, .cut = cut, .out = 1};
+}
+
+/* ks_op.is_view: a copy of what is as it is; BOOL becomes 0 and 1. */
+static bool map_is_view(const ks_spec *spec, size_t *offset)
+{
+    *offset = 0;
+    return spec->params[KS_MAP_OP].i == KS_MAP_CAST && spec->out[0].dtype == spec->in[0].dtype &&
+           spec->out[0].dtype != KS_BOOL;
 }
 
 /* ks_sample_fn: known values of more than a vector, and an end off the vectors. */
@@ -322,10 +330,10 @@ static void push_axis(ks_map_shape *s, int64_t extent, const int64_t *stride)
 {
     if (extent == 1) return;
     bool joins = s->rank > 0;
-    for (int k = 0; k < KS_MAP_OPERANDS && joins; k++) joins = s->stride[k][s->rank - 1] == stride[k] * extent;
+    for (int k = 0; k < KS_MAP_SHAPE_OPERANDS && joins; k++) joins = s->stride[k][s->rank - 1] == stride[k] * extent;
     const int at = joins ? s->rank - 1 : s->rank++;
     s->dims[at] = joins ? s->dims[at] * extent : extent;
-    for (int k = 0; k < KS_MAP_OPERANDS; k++) s->stride[k][at] = stride[k];
+    for (int k = 0; k < KS_MAP_SHAPE_OPERANDS; k++) s->stride[k][at] = stride[k];
 }
 
 /* Elements of the operand from one index of an axis to the next; 0 where it repeats. */
@@ -335,20 +343,31 @@ static int64_t stride_of(const ks_tensor *in, int axis, int rank)
     return own < 0 || in->dims[own] == 1 ? 0 : ks_dims_product(in->dims, own + 1, in->rank);
 }
 
-ks_map_shape ks_map_shape_of(const ks_spec *spec, const ks_map_work *work)
+ks_map_shape ks_map_shape_for(const ks_tensor *out, const ks_tensor *const in[KS_MAP_SHAPE_OPERANDS])
 {
-    const ks_tensor *out = &spec->out[0];
     ks_map_shape s = {.count = ks_tensor_count(out)};
     for (int axis = 0; axis < out->rank; axis++) {
-        int64_t stride[KS_MAP_OPERANDS] = {0};
-        for (int k = 0; k < work->operands; k++)
-            if (work->input[k] >= 0) stride[k] = stride_of(&spec->in[work->input[k]], axis, out->rank);
+        int64_t stride[KS_MAP_SHAPE_OPERANDS] = {0};
+        for (int k = 0; k < KS_MAP_SHAPE_OPERANDS; k++)
+            if (in[k]) stride[k] = stride_of(in[k], axis, out->rank);
         push_axis(&s, out->dims[axis], stride);
     }
     if (s.rank == 0) s.dims[s.rank++] = 1;
-    for (int k = 0; k < work->operands; k++)
-        s.flat[k] = work->input[k] >= 0 && ks_tensor_count(&spec->in[work->input[k]]) == s.count;
+    for (int k = 0; k < KS_MAP_SHAPE_OPERANDS; k++) s.flat[k] = in[k] && ks_tensor_count(in[k]) == s.count;
     return s;
+}
+
+ks_map_shape ks_map_shape_of(const ks_spec *spec, const ks_map_work *work)
+{
+    const ks_tensor *in[KS_MAP_SHAPE_OPERANDS] = {NULL};
+    for (int k = 0; k < work->operands; k++)
+        if (work->input[k] >= 0) in[k] = &spec->in[work->input[k]];
+    return ks_map_shape_for(&spec->out[0], in);
+}
+
+int ks_map_flops(ks_map_function function)
+{
+    return rows_of_functions[function].flops;
 }
 
 /* --- the descriptor -------------------------------------------------------------------------------------------------- */
@@ -394,4 +413,5 @@ const ks_op ks_op_map = {
     .resolve = map_resolve,
     .rows = map_rows,
     .sample = map_sample,
+    .is_view = map_is_view,
 };

@@ -103,15 +103,22 @@ ks_map_work ks_map_work_of(const ks_spec *spec);
 
 /* The output, row major, with neighbouring axes merged where every operand goes on in the same manner; axes of extent 1 are none.
  * Outermost first, at least one. */
+enum { KS_MAP_SHAPE_OPERANDS = 4 };
 typedef struct ks_map_shape {
     int64_t count; /* elements of the output */
     int rank;
     int64_t dims[KS_RANK_MAX];
-    int64_t stride[KS_MAP_OPERANDS][KS_RANK_MAX]; /* elements; 0: the operand repeats */
-    bool flat[KS_MAP_OPERANDS];                   /* the operand's elements lie as the output's */
+    int64_t stride[KS_MAP_SHAPE_OPERANDS][KS_RANK_MAX]; /* elements; 0: the operand repeats */
+    bool flat[KS_MAP_SHAPE_OPERANDS];                   /* the operand's elements lie as the output's */
 } ks_map_shape;
 
 ks_map_shape ks_map_shape_of(const ks_spec *spec, const ks_map_work *work);
+/* Of any operands that broadcast to the output; NULL: there is none. */
+ks_map_shape ks_map_shape_for(const ks_tensor *out, const ks_tensor *const in[KS_MAP_SHAPE_OPERANDS]);
+
+/* What maps.c shares: rank and dimensions of what a spec's inputs broadcast to; operations of an element. */
+ks_status ks_map_broadcast(ks_spec *spec, ks_tensor *out, ks_error *error);
+int ks_map_flops(ks_map_function function);
 
 #ifdef __cplusplus
 }

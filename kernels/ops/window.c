@@ -253,9 +253,10 @@ static bool parts(const ks_windows_axis *a)
     return a->in == a->out * a->size && (a->size == 1 || a->dilation == 1) && (a->out == 1 || a->stride == a->size);
 }
 
-/* ks_op.moves_nothing: windows that follow one another are a reshape, unless rows of several stand between the taps of one. */
-static bool window_moves_nothing(const ks_spec *spec)
+/* ks_op.is_view: windows that follow one another are a reshape, unless rows of several stand between the taps of one. */
+static bool window_is_view(const ks_spec *spec, size_t *offset)
 {
+    *offset = 0;
     if (spec->out[0].size_bytes == 0) return spec->in[0].size_bytes == 0;
     const ks_windows w = ks_windows_of(spec);
     return !w.padded && !w.channels_first && parts(&w.y) && parts(&w.x) && (w.x.out == 1 || w.y.size == 1);
@@ -318,6 +319,6 @@ const ks_op ks_op_window = {
     .resolve = window_resolve,
     .rows = window_rows,
     .sample = window_sample,
-    .moves_nothing = window_moves_nothing,
+    .is_view = window_is_view,
     .read_bytes = window_read_bytes,
 };

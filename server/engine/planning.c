@@ -16,7 +16,7 @@ static ks_status prepare(ks_engine *engine, ks_plan *plan, ks_error *error)
     plan->in_bytes = ks_spec_in_bytes(spec);
     plan->out_bytes = ks_spec_out_bytes(spec);
     plan->batch_max = 1;
-    ks_status status = spec->op->chain ? ks_program_make(spec, &plan->program, error) : KS_OK;
+    ks_status status = spec->op->chain ? ks_program_make(spec, engine->backend->chains, &plan->program, error) : KS_OK;
     if (status == KS_OK) status = engine->backend->prepare(engine->device, plan, error);
     if (status != KS_OK) return status;
     if (plan->join_rows || plan->program) /* another algorithm would be another one's bits; steps are not tried apart */

@@ -126,7 +126,8 @@ static ks_status plan(const ks_models *models, ks_loaded *loaded, int64_t batch,
     if (!asked) return ks_fail(error, KS_MEMORY, "no memory for a plan of '%s'", loaded->definition->model.name);
     asked->batch_max = 1;
     ks_status status = ks_definition_sample(loaded->definition, batch, &asked->spec, error);
-    if (status == KS_OK) status = ks_program_make(&asked->spec, &asked->program, error);
+    if (status == KS_OK)
+        status = ks_program_make(&asked->spec, models->options.backend->chains, &asked->program, error);
     if (status == KS_OK) {
         asked->in_bytes = ks_spec_in_bytes(&asked->spec);
         asked->out_bytes = ks_spec_out_bytes(&asked->spec);

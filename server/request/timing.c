@@ -145,5 +145,10 @@ void ks_times_steps(const ks_job *job, char *out)
         out = put_ms(put_text(out, "\";dur="), us);
     }
     if (program->count > KS_TIMING_STEPS) out = put_ms(put_text(out, ", rest;dur="), rest_us);
+    for (int i = 0; i < program->views && program->count + i < KS_TIMING_STEPS; i++) {
+        out = put_text(out, ", view;desc=\"");
+        out = put_text(out, job->plan->spec.op->chain->node[program->view[i]].name);
+        out = put_text(out, "\"");
+    }
     *out = '\0';
 }

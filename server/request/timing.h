@@ -20,7 +20,8 @@ void ks_times_phases(const ks_times *times, const ks_job *job, bool ran, int64_t
  * most KS_TIMING_MAX bytes with the NUL. Each figure is the difference of two rounded points in time, so that the phases
  * add up to the total to the last digit. */
 enum { KS_TIMING_STEPS = 64, KS_TIMING_STEPS_MAX = (KS_TIMING_STEPS + 1) * (KS_CHAIN_NAME_MAX + 40) };
-/* ", node;desc=NAME;dur=0.004" for each of a job's timed steps, of those behind KS_TIMING_STEPS rest;dur=... together: at most
+/* ", node;desc=NAME;dur=0.004" for each of a job's timed steps, of those behind KS_TIMING_STEPS rest;dur=... together; then ", view;desc=NAME"
+ * for each view, as long as they are so many with the steps: at most
  * KS_TIMING_STEPS_MAX bytes with the NUL. */
 void ks_times_steps(const ks_job *job, char *out);
 const char *ks_graph_name(ks_graph graph);

@@ -4,7 +4,8 @@
 compare_torch.py LIBRARY [TEXT...]   LIBRARY: libks_bench_ops.so; only rows in whose label every TEXT stands
 --seed N repeats a run's data; --json FILE also writes the rows there; --compiled times torch.compile of a norm's whole expression,
 too, and compares with the better of both. --drawn N: instead of the table's rows, N drawn ones, by the seed, of each regime that once
-was weak (REGIMES); then their labels begin with the regime's letter.
+was weak, or with --operations of each operation (drawn_rows.py); their labels begin with the letter or the operation. --side-ms: of each
+side's launches of a row.
 
 Rows are those of ops_rows.h but for matmul. Beside map's functions and moved bits stands torch.compile of them, too (--no-compile: eager alone). Each side is a CUDA graph of many launches that goes round the same sets of
 inputs, and has a set of outputs for each; the sets are beyond three times the L2 cache together (at most 64 of them, so that
@@ -17,7 +18,6 @@ import argparse
 import ctypes
 import json
 import math
-import random
 import statistics
 import sys
 import time
@@ -26,10 +26,14 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import drawn_rows
+from drawn_rows import BAG_INDICES
+
 SETS_BYTES, SETS_LEAST, SETS_MOST = 300 << 20, 4, 64
 REPLAY_US, LAUNCHES_LEAST, LAUNCHES_MOST = 10000, 4, 96
 SIDE_US, REPLAYS_LEAST, REPLAYS_MOST = 250000, 5, 25
 LARGE_BYTES = 64e6  # from here on the share of a copy is what counts
+AS_FAST = 0.98  # PyTorch's time over ours: below it ours is slower, by more than the noise
 DTYPES = {"FP32": (torch.float32, 2.0 ** -24), "BF16": (torch.bfloat16, 2.0 ** -8)}
 
 
@@ -82,60 +86,9 @@ class Library:
                                        ctypes.c_void_p(result.data_ptr()), ctypes.c_void_p(stream.cuda_stream)))
 
 
-def shape_text(*dims):
-    return "x".join(str(d) for d in dims)
-
-
-def draw_interleaved(rng):
-    about = rng.randint(80, 118)
-    dims = [about if rng.random() < 0.5 else rng.randint(80, 118) for _ in range(4)]
-    return rng.choice(["sum", "max", "mean", "logsumexp"]), None, shape_text(*dims), "0,2"
-
-
-def draw_tiny(rng):
-    if rng.random() < 0.5:
-        return "softmax", None, shape_text(rng.randint(1, 1000), rng.randint(3, 32)), "-1"
-    return rng.choice(["sum", "max"]), None, shape_text(rng.randint(2, 63)), "0"
-
-
-def draw_shallow_columns(rng):
-    columns = rng.randint(80000, 140000)
-    op = rng.choice(["sum", "max", "argmax", "logsumexp"])
-    return op, None, shape_text(rng.randint(200, 600), columns if rng.random() < 0.3 else columns // 8 * 8), "0"
-
-
-def draw_long_columns(rng):
-    if rng.random() < 0.3:
-        return "softmax", None, shape_text(rng.randint(2, 5), rng.randint(2500, 4500), rng.randint(300, 560) * 8), "1"
-    side = rng.randint(4100, 11000)
-    return "softmax", None, shape_text(side, side if rng.random() < 0.3 else side // 8 * 8), "0"
-
-
-def draw_unaligned_columns(rng):
-    columns = 8 * (rng.randint(500, 1800) // 8 * 8 + rng.randint(1, 7))
-    if rng.random() < 0.3:
-        return "softmax", "BF16", shape_text(rng.randint(2000, 5500), 2 * columns), "0"
-    return rng.choice(["sum", "max", "argmax", "logsumexp"]), "BF16", shape_text(rng.randint(5000, 16000), columns), "0"
-
-
-def draw_four_and_huge(rng):
-    if rng.random() < 0.5:
-        op = rng.choice(["sum", "max", "argmax", "softmax"])
-        return op, "BF16", shape_text(rng.randint(9000000, 20000000), 4), "-1"
-    return "softmax", None, shape_text(rng.randint(2, 9), rng.randint(2000000, 6400000)), "-1"
-
-
-REGIMES = {"a": draw_interleaved, "b": draw_tiny, "c": draw_shallow_columns, "d": draw_long_columns,
-           "e": draw_unaligned_columns, "f": draw_four_and_huge}
-
-
-def drawn_rows(seed, each):
-    rng = random.Random(seed)
-    for regime, draw in REGIMES.items():
-        for i in range(each):
-            op, dtype, first, axis = draw(rng)
-            dtype = dtype or ("BF16", "FP32")[i % 2]
-            yield Row(*(text.encode() for text in (op, dtype, first, "", axis, " ".join((regime, op, dtype, first, "axis", axis)))))
+def drawn_of(functions, seed, each):
+    for texts in drawn_rows.rows(functions, seed, each):
+        yield Row(*(texts[name].encode() for name, _ in Row._fields_))
 
 
 def causal(x):
@@ -171,7 +124,6 @@ def wrong_topk(x, k, axis, values, indices):
     return int((values != first[0]).sum()) + int((indices != first[1]).sum())
 
 
-BAG_INDICES = 16  # as ops_library.cu has it
 # Gathers of a case's inputs by number (ops/gather.h): 0 table, 1 indices, 2 offsets.
 GATHERS = {"embedding": lambda t, axis: F.embedding(t[1], t[0]),
            "index_select": lambda t, axis: torch.index_select(t[0], axis, t[1]),
@@ -454,7 +406,7 @@ class Case:
             got.append(self.results[i][at:at + math.prod(shape) * kind.itemsize].view(kind).view(shape))
         return wrong_topk(self.inputs[i], TOPKS[self.op], self.axes[0], *got)
 
-    def times(self):
+    def times(self, side_us):
         """Medians of one launch: PyTorch's, ours, and the compiled one's where it is asked for."""
         sides = []
         for call in (self.theirs, self.ours) + ((self.theirs_compiled,) if self.compiled else ()):
@@ -462,7 +414,7 @@ class Case:
             sides.append([call, elapsed_us(self.stream, lambda: [call(i) for i in range(4)]) / 4])
         slower = max(guess for _, guess in sides)
         launches = int(max(LAUNCHES_LEAST, min(LAUNCHES_MOST, REPLAY_US / slower)))
-        replays = int(max(REPLAYS_LEAST, min(REPLAYS_MOST, SIDE_US / (launches * slower))))
+        replays = int(max(REPLAYS_LEAST, min(REPLAYS_MOST, side_us / (launches * slower))))
         torch.cuda.synchronize()
         graphs = [capture(self.stream, call, self.sets, launches) for call, _ in sides]
         times = [[] for _ in graphs]
@@ -810,17 +762,17 @@ def geometric(ratios):
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
-def summary(rows, seconds):
+def summary(rows, families, seconds):
     print()
     for op in dict.fromkeys(r["op"] for r in rows):
         ratios = [r["ratio"] for r in rows if r["op"] == op]
         print("geometric mean of %-9s %6.2f  (%d rows)" % (op, geometric(ratios), len(ratios)))
-    for regime in REGIMES:
-        here = [r for r in rows if r["label"].startswith(regime + " ")]
+    for name in families:
+        here = [r for r in rows if r["label"].startswith(name + " ")]
         large = [r["share"] for r in here if r["bytes"] >= LARGE_BYTES]
         if here:
-            print("regime %s: ratio at least %.2f, geometric mean %.2f%s" % (
-                regime, min(r["ratio"] for r in here), geometric([r["ratio"] for r in here]),
+            print("%s: ratio at least %.2f, geometric mean %.2f, %d of %d below %g%s" % (
+                name, min(r["ratio"] for r in here), geometric([r["ratio"] for r in here]), sum(r["ratio"] < AS_FAST for r in here), len(here), AS_FAST,
                 "; share of a copy, 64 MB or more: %.1f%% to %.1f%%" % (100 * min(large), 100 * max(large)) if large else ""))
     least = min(rows, key=lambda r: r["ratio"])
     print("geometric mean of all       %6.2f  (%d rows)" % (geometric([r["ratio"] for r in rows]), len(rows)))
@@ -843,7 +795,10 @@ def main():
     parser.add_argument("--no-compile", action="store_true", help="map and moved bits: without torch.compile")
     parser.add_argument("--map", action="store_true", help="map's rows alone")
     parser.add_argument("--drawn", type=int, default=0)
+    parser.add_argument("--operations", action="store_true", help="with --drawn: rows of each operation")
+    parser.add_argument("--side-ms", type=float, default=SIDE_US / 1e3)
     arguments = parser.parse_args()
+    drawn = (drawn_rows.OPERATIONS if arguments.operations else drawn_rows.REGIMES) if arguments.drawn else {}
     if not torch.cuda.is_available():
         print("compare_torch: no CUDA device: skipped")
         return 77
@@ -854,7 +809,7 @@ def main():
           (torch.cuda.get_device_name(), torch.__version__, library.copy_gbs, arguments.seed))
     print("%-42s %10s %8s %8s %10s %10s %7s  %s" % ("", "ours us", "GB/s", "of copy", "floor us", "PyTorch us", "ratio", "kernel"))
     rows = []
-    for row in drawn_rows(arguments.seed, arguments.drawn) if arguments.drawn else library.rows():
+    for row in drawn_of(drawn, arguments.seed, arguments.drawn) if drawn else library.rows():
         label, op = row.label.decode(), row.op.decode()
         is_map = " axis " not in label and op in MAP
         known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS, **QUANTIZERS, **SEARCHES, **ATTENTIONS, **MOVES, **NARROWS})
@@ -868,7 +823,7 @@ def main():
                 Case(library, row, generator, stream, arguments.compiled and op in NORMS))
         torch.cuda.synchronize()
         bad = case.wrong()
-        theirs, ours, *compiled = case.times()
+        theirs, ours, *compiled = case.times(1e3 * arguments.side_ms)
         names = [b.name.split("_")[0].lower() for b in case.backends] if op in ATTENTIONS else ["eager", "compiled"]
         note = "  (%s %.2f, %s %.2f us)" % (names[0], theirs, names[1], *compiled) if compiled else ""
         theirs = min(theirs, *compiled) if compiled else theirs
@@ -888,7 +843,7 @@ def main():
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(rows, file, indent=1)
-    return summary(rows, time.monotonic() - begun)
+    return summary(rows, drawn, time.monotonic() - begun)
 
 
 if __name__ == "__main__":

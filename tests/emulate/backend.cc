@@ -436,6 +436,9 @@ static ks_status adopt(ks_device *device, ks_plan *plan, const ks_algorithm *alg
 
 static const ks_tuning tuning = {.revision = revision, .list = list, .adopt = adopt};
 
+/* Maps are fused whether or not they are on a GPU. */
+static const ks_chain_means emulated_means = {.alignment = KS_ALIGNMENT, .maps = KS_CUDA_MAPS_DTYPES};
+
 static const ks_backend *emulated() /* slots are the CPU's */
 {
     fake_overrides overrides = {};
@@ -449,6 +452,7 @@ static const ks_backend *emulated() /* slots are the CPU's */
     calls->launch = launch;
     calls->poll = poll_lane;
     calls->tuning = &tuning;
+    calls->chains = &emulated_means;
     overrides.device_bytes = sizeof(ks_device);
     overrides.lane_bytes = sizeof(ks_lane);
     return fake_backend(ks_backend_cpu, &overrides);

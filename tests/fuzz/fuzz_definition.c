@@ -64,7 +64,7 @@ static void try_batch(const ks_definition *definition, int64_t batch)
         return;
     }
     if (bytes_of(&spec) > BYTES_MAX || spec.flops > WORK_MAX) return;
-    assert(ks_program_make(&spec, &program, &error) == KS_OK);
+    assert(ks_program_make(&spec, &ks_cpu_chain_means, &program, &error) == KS_OK);
     const bool small = program->arena_bytes <= BYTES_MAX;
     ks_program_free(&program);
     if (small) assert(chain_is_right(&spec, fill));

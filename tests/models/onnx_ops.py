@@ -141,6 +141,13 @@ def products():
     yield Case([("Transpose", "x", "t"), ("Gemm", "t,t,", "y", {"transA": 1})], [k], ops=["matmul"])
     yield Case(("MatMul", "x,z", "y"), [rows, k], more={"z": [k, n]})
     yield Case(("MatMul", "x,w", "y"), [rows, k], {"w": [k, n]}, ops=["matmul"])
+    for equation, of, ops in (("bij,jk->bik", {"w": [k, n]}, ["matmul"]), ("bij,kj->bik", {"w": [n, k]}, ["matmul"]), ("bij,kj->bki", {"w": [n, k]}, None), ("bij,j->bi", {"w": [k]}, None), ("bij,i->bij", {"w": [rows]}, None),
+                              ("bij,jk->ik", {"w": [k, n]}, None), ("bij,ijk->bik", {"w": [rows, k, n]}, None)):
+        yield Case(("Einsum", "x,w", "y", {"equation": equation}), [rows, k], of, ops=ops)
+    for equation in ("bij,bkj->bik", "bij,bkj->bki", "bij,bkj->bijk"):
+        yield Case(("Einsum", "x,z", "y", {"equation": equation}), [rows, k], more={"z": [n, k]})
+    for equation in ("bij->bji", "bij->ib", "bij->j"):
+        yield Case(("Einsum", "x", "y", {"equation": equation}), [rows, k])
     yield Case([("MatMul", "x,w", "h"), ("Add", "b,h", "g"), ("Relu", "g", "y")], [rows, k], {"w": [k, n], "b": [n]}, ops=["matmul"])
     yield Case([("MatMul", "x,w", "h"), ("Add", "h,b", "g"), ("Relu", "g", "r"), ("Add", "r,g", "y")], [k], {"w": [k, n], "b": [n]}, ops=["matmul", "relu", "add"])
     yield Case([("MatMul", "x,w", "h"), ("Add", "h,b", "y")], [rows, k], {"w": [k, n], "b": [rows, 1]}, ops=["matmul", "add"])
@@ -357,14 +364,14 @@ def names_and_lengths(ks):
 def refusals():
     """Each node that cannot be had, by its name and in its place; nothing is written."""
     a = 4
-    graph = Case([("Relu", "x", "h"), ("Einsum", "h", "e", {"equation": "ij->ij"}), ("Det", "w", "d"), ("NonZero", "e", "z"), ("Gather", "h,i", "g", {"axis": 1}),
-                  ("Add", "g,e", "y")], [a], {"w": [2, 2], "i": ints(0, 3, 1).astype(np.uint8)}).model(np.float32)
+    graph = Case([("Relu", "x", "h"), ("Einsum", "h", "e", {"equation": "i...->i..."}), ("Det", "w", "d"), ("NonZero", "e", "z"), ("Gather", "h,i", "g", {"axis": 1}),
+                  ("Add", "g,e", "y")], [a], {"w": [2, 2], "i": ints(0, 3, 1).astype(np.uint8)}, y=["y", "d", "z"]).model(np.float32)
     graph.graph.node[2].input[0] = "x"
     try:
         convert(graph)
         check(False, "a graph of unknown operators was converted")
     except ConversionError as error:
-        check(error.lines[:3] == ["node 'einsum1': ONNX op 'Einsum' has no counterpart here", "node 'det2': ONNX op 'Det' has no counterpart here",
+        check(error.lines[:3] == ["node 'einsum1' (Einsum): its equation is 'i...->i...'", "node 'det2': ONNX op 'Det' has no counterpart here",
                                   "node 'nonzero3': ONNX op 'NonZero' has no counterpart here"], error.lines)
         check(len(error.lines) == 4 and error.lines[3].startswith("node 'gather4' (Gather): "), error.lines)
     with tempfile.TemporaryDirectory() as folder:
@@ -372,7 +379,7 @@ def refusals():
         onnx.save(graph, paths[0])
         words_of = [sys.executable, "-B", "-m", "kernserve.onnx", paths[0], "-o", paths[1]]
         run = subprocess.run(words_of, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=CLIENT))
-        check(run.returncode == 1 and "node 'einsum1': ONNX op 'Einsum'" in run.stderr and not os.path.exists(paths[1]), run)
+        check(run.returncode == 1 and "node 'einsum1' (Einsum): its equation" in run.stderr and not os.path.exists(paths[1]), run)
         for content, words in ((b"no model", "is no model of ONNX"), (None, "No such file")):
             os.unlink(paths[0])
             if content is not None:

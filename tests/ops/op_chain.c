@@ -417,7 +417,7 @@ static unsigned char *run_fused(op_harness *harness, const ks_chain *fused, cons
     ks_spec_init(spec, &fused->op);
     for (int i = 0; i < FUSED_INPUTS; i++)
         spec->in[i] = (ks_tensor){.dtype = KS_FP32, .rank = fused->in[i].rank, .dims = {dims[i][0], dims[i][1]}};
-    if (ks_chain_resolve(spec, &error) != KS_OK || ks_program_make(spec, &program, &error) != KS_OK)
+    if (ks_chain_resolve(spec, &error) != KS_OK || ks_program_make(spec, NULL, &program, &error) != KS_OK)
         fail_msg("%s", error.text);
     assert_int_equal(program->count, fused->unfused ? FUSED_NODES : FUSED_STEPS);
     ks_program_free(&program);
@@ -457,6 +457,114 @@ static void fused_steps_are_near_their_nodes(void **state)
     }
 }
 
+/* --- views, and maps in one pass ---------------------------------------------------------------------------------------- */
+
+enum { MIXED_NODES = 12, MIXED_OUTPUTS = 2, MIXED_ROWS = 6, MIXED_COLUMNS = 64 }; /* a row is KS_ALIGNMENT */
+
+/* Rows of a concat of what nodes make, read back by a slice; maps in front, behind and between; a part of an input, and an output that is
+ * the concat. */
+static void make_mixed(ks_chain *mixed, ks_chain_node *list)
+{
+    enum { IN, V, EXP, LESS, ACTIVE, OTHER, BOTH, SOME, HEAD, MOST, GATE, GATED, HALF, Y };
+    static const char *const names[] = {"x", "v"};
+    static const char *const out_names[MIXED_OUTPUTS] = {"y", "both"};
+    static const struct {
+        const char *op, *function;
+        int a, b, out;
+    } rows[MIXED_NODES] = {{"map", "exp", IN, -1, EXP},
+                           {"map", "sub", EXP, V, LESS},
+                           {"map", "tanh", LESS, -1, ACTIVE},
+                           {"map", "gelu", IN, -1, OTHER},
+                           {"layout", "concat", ACTIVE, OTHER, BOTH},
+                           {"layout", "slice", BOTH, -1, SOME},
+                           {"layout", "slice", IN, -1, HEAD},
+                           {"map", "max", SOME, HEAD, MOST},
+                           {"map", "sigmoid", MOST, -1, GATE},
+                           {"map", "mul", MOST, GATE, GATED},
+                           {"map", "cast", GATED, -1, HALF},
+                           {"map", "silu", HALF, -1, Y}};
+    *mixed = (ks_chain){.op = {.name = "mixed", .inputs_count = 2, .resolve = ks_chain_resolve, .outputs = out_names},
+                        .nodes = MIXED_NODES,
+                        .made = Y + 1 - 2,
+                        .outputs = MIXED_OUTPUTS,
+                        .output = {Y, BOTH},
+                        .words = 1,
+                        .node = list};
+    mixed->op.chain = mixed;
+    for (int i = 0; i < 2; i++) {
+        mixed->in[i] = (ks_chain_tensor){.name = names[i], .dtype = KS_FP32, .rank = 2 - i, .dims = {-1, -1}};
+        mixed->op.inputs[i] = (ks_input){.name = names[i], .role = names[i], .dtypes = KS_DTYPE_BIT(KS_FP32)};
+    }
+    for (int i = 0; i < MIXED_OUTPUTS; i++) mixed->out[i] = (ks_chain_tensor){.name = out_names[i], .rank = -1};
+    for (int i = 0; i < MIXED_NODES; i++) {
+        list[i] = node_of(rows[i].op, rows[i].a, rows[i].b, -1, rows[i].out);
+        set_param(&list[i], "op", rows[i].function, 0);
+    }
+    list[5].lists[list[5].params[KS_LAYOUT_STARTS].list] = (ks_integers){.count = 2, .value = {4, 0}};
+    list[5].lists[list[5].params[KS_LAYOUT_SIZES].list] = (ks_integers){.count = 2, .value = {5, MIXED_COLUMNS}};
+    list[6].lists[list[6].params[KS_LAYOUT_STARTS].list] = (ks_integers){.count = 2, .value = {1, 0}};
+    set_param(&list[10], "out_datatype", "FP16", 0);
+}
+
+static void check_mixed(int b, const ks_chain *mixed, const void *const *in)
+{
+    unsigned char *side[2];
+    ks_spec spec;
+    for (int fused = 0; fused < 2; fused++) {
+        ks_error error = {0};
+        ((ks_chain *)(uintptr_t)mixed)->unfused = !fused;
+        ks_spec_init(&spec, &mixed->op);
+        spec.in[0] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {MIXED_ROWS, MIXED_COLUMNS}};
+        spec.in[1] = (ks_tensor){.dtype = KS_FP32, .rank = 1, .dims = {MIXED_COLUMNS}};
+        assert_int_equal(ks_chain_resolve(&spec, &error), KS_OK);
+        ks_spec_layout(&spec);
+        side[fused] = calloc(1, ks_spec_out_bytes(&spec) + 1);
+        assert_non_null(side[fused]);
+        op_harness_fix(harnesses[b], values_below(4) ? 0 : 1u << values_below(2));
+        if (op_harness_run(harnesses[b], &spec, in, side[fused], (op_path)values_below(3), 1 + values_below(3),
+                           values_below(2), &error) != KS_OK)
+            fail_msg("%s", error.text);
+        op_harness_fix(harnesses[b], 0);
+    }
+    /* A cast goes with the function in front, whose result FP32 holds: nothing is rounded otherwise. */
+    for (int o = 0; o < MIXED_OUTPUTS; o++)
+        assert_memory_equal(side[0] + spec.out[o].offset, side[1] + spec.out[o].offset, spec.out[o].size_bytes);
+    free(side[0]);
+    free(side[1]);
+}
+
+static void views_and_passes_change_no_bit(void **state)
+{
+    (void)state;
+    static const ks_chain_means means = {.alignment = KS_ALIGNMENT,
+                                         .maps = KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP16)};
+    static ks_chain_node list[MIXED_NODES];
+    static ks_chain mixed;
+    static float x[MIXED_ROWS * MIXED_COLUMNS], v[MIXED_COLUMNS];
+    const void *in[] = {x, v};
+    ks_spec spec;
+    ks_error error = {0};
+    ks_program *program = NULL;
+    make_mixed(&mixed, list);
+    ks_spec_init(&spec, &mixed.op);
+    spec.in[0] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {MIXED_ROWS, MIXED_COLUMNS}};
+    spec.in[1] = (ks_tensor){.dtype = KS_FP32, .rank = 1, .dims = {MIXED_COLUMNS}};
+    if (ks_chain_resolve(&spec, &error) != KS_OK || ks_program_make(&spec, &means, &program, &error) != KS_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(program->views, 3);
+    assert_int_equal(program->count, 3); /* exp sub tanh; gelu; max sigmoid mul cast silu */
+    assert_int_equal(program->step[1].out[0].kind, KS_PLACE_OUTPUT);
+    assert_int_equal(program->step[1].out[0].offset, MIXED_ROWS * MIXED_COLUMNS * 4);
+    assert_int_equal(program->step[2].in[0].offset, 4 * MIXED_COLUMNS * 4);
+    ks_program_free(&program);
+    for (int round = 0; round < 12; round++)
+        for (int b = 0; b < 2; b++) {
+            for (int i = 0; i < MIXED_ROWS * MIXED_COLUMNS; i++) x[i] = (float)values_normal();
+            for (int i = 0; i < MIXED_COLUMNS; i++) v[i] = (float)values_normal();
+            if (harnesses[b]) check_mixed(b, &mixed, in);
+        }
+}
+
 static int open_harnesses(void **state)
 {
     (void)state;
@@ -481,6 +589,7 @@ int main(void)
     values_seed();
     const struct CMUnitTest tests[] = {cmocka_unit_test(has_the_bits_of_its_operations),
                                        cmocka_unit_test(indices_that_nodes_make), cmocka_unit_test(arenas_have_a_limit),
-                                       cmocka_unit_test(fused_steps_are_near_their_nodes)};
+                                       cmocka_unit_test(fused_steps_are_near_their_nodes),
+                                       cmocka_unit_test(views_and_passes_change_no_bit)};
     return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);
 }

@@ -325,7 +325,8 @@ static ks_algorithm *list_candidates(op_harness *harness, bench *b, const ks_pla
 static ks_status prepare_as_planned(op_harness *harness, bench *b, const ks_spec *spec, ks_plan *plan, ks_error *error)
 {
     make_plan(b, spec, plan);
-    const ks_status status = spec->op->chain ? ks_program_make(spec, &plan->program, error) : KS_OK;
+    const ks_status status =
+        spec->op->chain ? ks_program_make(spec, harness->backend->chains, &plan->program, error) : KS_OK;
     return status == KS_OK ? harness->backend->prepare(b->device, plan, error) : status;
 }
 

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+const ks_chain_means ks_cpu_chain_means = {.alignment = 64, .maps = KS_DTYPE_BIT(KS_BYTES) - 1};
+
 size_t ks_cpu_chain_arena_bytes(const ks_program *program)
 {
     return program->arena_bytes ? ks_align(program->arena_bytes + KS_PAD) : 0;
@@ -32,9 +34,9 @@ static const void *read_at(const ks_cpu_chain_tensors *m, const ks_step_place *a
 {
     switch (at->kind) {
     case KS_PLACE_INPUT:
-        return m->in[at->which];
+        return (const unsigned char *)m->in[at->which] + at->offset;
     case KS_PLACE_OUTPUT:
-        return m->out[at->which];
+        return (const unsigned char *)m->out[at->which] + at->offset;
     case KS_PLACE_FIXED:
         return at->fixed;
     case KS_PLACE_ARENA:
@@ -46,7 +48,7 @@ static const void *read_at(const ks_cpu_chain_tensors *m, const ks_step_place *a
 
 static void *write_at(const ks_cpu_chain_tensors *m, const ks_step_place *at)
 {
-    return at->kind == KS_PLACE_OUTPUT ? m->out[at->which] : m->arena + at->offset;
+    return (at->kind == KS_PLACE_OUTPUT ? (unsigned char *)m->out[at->which] : m->arena) + at->offset;
 }
 
 void ks_cpu_step_tensors(const ks_step *step, const ks_cpu_chain_tensors *m, const void **in, void **out)

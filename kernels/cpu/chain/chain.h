@@ -7,6 +7,8 @@
 
 #include "kernserve/chain.h"
 
+/* Tensors of a chain lie on cache lines, and maps of any datatypes are one pass. */
+extern const ks_chain_means ks_cpu_chain_means;
 /* Of the arena, with the readable bytes behind it; 0: there are no values between steps. */
 size_t ks_cpu_chain_arena_bytes(const ks_program *program);
 /* Chooses for each step. Returns the bytes of scratch. */

@@ -4,28 +4,9 @@
  * lies; else its elements are brought side by side and converted. So the plain functions touch each byte once.
  * Threads  any; all memory is the caller's. */
 #include "cpu/map/map.h"
-#include "cpu/reference.h"
 #include "cpu/simd.h"
 
 #include <string.h>
-
-typedef unsigned char wide_block[KS_MAP_BLOCK * 8]; /* elements of any datatype */
-
-/* The caller's scratch. */
-typedef struct work {
-    wide_block gathered[KS_MAP_OPERANDS], converted[KS_MAP_OPERANDS], result;
-    ks_map_middle middle;
-} work;
-
-typedef struct job {
-    ks_map_work what;
-    ks_map_shape shape;
-    const unsigned char *in[KS_MAP_OPERANDS]; /* NULL: the scalar, which lies in `converted` for good */
-    size_t size[KS_MAP_OPERANDS];             /* of an element in memory */
-    ks_dtype math;                            /* what the function is given and gives: a datatype */
-    ks_dtype given;                           /* what it gives; BOOL where it is true or false */
-    work *w;
-} job;
 
 /* --- operands -------------------------------------------------------------------------------------------------------- */
 
@@ -64,16 +45,14 @@ static int64_t row_offset(const ks_map_shape *s, int k, int64_t n)
     return offset;
 }
 
-/* The operand's elements of the output's [at, at + count), side by side. */
-static void gather(const job *j, int k, int64_t at, int64_t count, unsigned char *to)
+static void gather(const ks_map_shape *s, int k, const unsigned char *in, size_t size, const ks_map_range *range,
+                   unsigned char *to)
 {
-    const ks_map_shape *s = &j->shape;
     const int64_t inner = s->dims[s->rank - 1], step = s->stride[k][s->rank - 1];
-    const size_t size = j->size[k];
-    int64_t row = at / inner, column = at % inner;
-    for (int64_t left = count; left > 0; row++, column = 0) {
+    int64_t row = range->at / inner, column = range->at % inner;
+    for (int64_t left = range->count; left > 0; row++, column = 0) {
         const int64_t some = left < inner - column ? left : inner - column;
-        const unsigned char *from = j->in[k] + (size_t)(row_offset(s, k, row) + column * step) * size;
+        const unsigned char *from = in + (size_t)(row_offset(s, k, row) + column * step) * size;
         if (step)
             memcpy(to, from, (size_t)some * size);
         else
@@ -83,85 +62,97 @@ static void gather(const job *j, int k, int64_t at, int64_t count, unsigned char
     }
 }
 
-/* As the function takes it; where's condition as it is. */
-static const void *operand(const job *j, int k, int64_t at, int64_t count)
+const void *ks_map_elements(const ks_map_shape *shape, int k, const void *in, size_t size, const ks_map_range *range,
+                            void *to)
 {
-    work *w = j->w;
-    if (!j->in[k]) return w->converted[k];
-    const unsigned char *raw = j->in[k] + (size_t)at * j->size[k];
-    if (!j->shape.flat[k]) {
-        gather(j, k, at, count, w->gathered[k]);
-        raw = w->gathered[k];
-    }
-    const bool condition = j->what.function == KS_MAP_WHERE && k == 0;
-    if (condition || (j->math == j->what.dtype && j->math != KS_BOOL)) return raw;
-    ks_map_cast(j->what.dtype, j->math, raw, w->converted[k], (size_t)count, &w->middle);
-    return w->converted[k];
+    if (shape->flat[k]) return (const unsigned char *)in + (size_t)range->at * size;
+    gather(shape, k, in, size, range, to);
+    return to;
 }
 
-/* The scalar of a function of two operands, as often as a block has elements. */
-static void spread_scalar(const job *j, int k)
-{
-    unsigned char one[8];
-    ks_map_cast(KS_FP64, j->math, &j->what.a, one, 1, &j->w->middle);
-    fill(one, ks_dtype_size(j->math), KS_MAP_BLOCK, j->w->converted[k]);
-}
+/* --- a block --------------------------------------------------------------------------------------------------------- */
 
-/* --- the reference --------------------------------------------------------------------------------------------------- */
-
-/* Copies and choices are of bytes: they take elements as they are. */
+/* What the function is given and gives: a datatype. Copies and choices are of bytes: they take elements as they are. */
 static ks_dtype math_dtype(const ks_map_work *what)
 {
     if (what->function == KS_MAP_CAST || what->function == KS_MAP_WHERE) return what->dtype;
     return what->math == KS_MAP_FLOAT ? KS_FP32 : what->math == KS_MAP_DOUBLE ? KS_FP64 : what->dtype;
 }
 
-static void apply(const job *j, const void *const in[KS_MAP_OPERANDS], void *out, size_t count)
+void ks_map_scalar(const ks_map_work *work, void *out, ks_map_middle *middle)
 {
-    if (j->what.function == KS_MAP_WHERE)
-        ks_map_select(ks_dtype_size(j->math), in, out, count);
-    else if (j->what.math == KS_MAP_FLOAT)
-        ks_map_floats(&j->what, in, out, count);
-    else if (j->what.math == KS_MAP_DOUBLE)
-        ks_map_doubles(&j->what, in, out, count);
-    else
-        ks_map_integers(&j->what, in, out, count);
+    unsigned char one[8];
+    const ks_dtype math = math_dtype(work);
+    ks_map_cast(KS_FP64, math, &work->a, one, 1, middle);
+    fill(one, ks_dtype_size(math), KS_MAP_BLOCK, out);
 }
 
-static void one_block(const job *j, int64_t at, int64_t count, void *out)
+static void apply(const ks_map_work *work, const void *const in[KS_MAP_OPERANDS], void *out, size_t count)
 {
-    const void *in[KS_MAP_OPERANDS] = {NULL};
-    for (int k = 0; k < j->what.operands; k++) in[k] = operand(j, k, at, count);
-    if (j->what.function == KS_MAP_CAST) {
-        ks_map_cast(j->math, j->what.out, in[0], out, (size_t)count, &j->w->middle);
-    } else if (j->given == j->what.out) {
-        apply(j, in, out, (size_t)count);
+    if (work->function == KS_MAP_WHERE)
+        ks_map_select(ks_dtype_size(work->dtype), in, out, count);
+    else if (work->math == KS_MAP_FLOAT)
+        ks_map_floats(work, in, out, count);
+    else if (work->math == KS_MAP_DOUBLE)
+        ks_map_doubles(work, in, out, count);
+    else
+        ks_map_integers(work, in, out, count);
+}
+
+void ks_map_block(const ks_map_work *work, const void *const in[KS_MAP_OPERANDS],
+                  const void *const scalar[KS_MAP_OPERANDS], void *out, size_t count, ks_map_room *room)
+{
+    const ks_dtype math = math_dtype(work), given = work->truth ? KS_BOOL : math;
+    const void *taken[KS_MAP_OPERANDS] = {NULL};
+    for (int k = 0; k < work->operands; k++) {
+        const bool condition = work->function == KS_MAP_WHERE && k == 0;
+        taken[k] = in[k] ? in[k] : scalar[k];
+        if (!in[k] || condition || (math == work->dtype && math != KS_BOOL)) continue;
+        ks_map_cast(work->dtype, math, in[k], room->converted[k], count, &room->middle);
+        taken[k] = room->converted[k];
+    }
+    if (work->function == KS_MAP_CAST) {
+        ks_map_cast(math, work->out, taken[0], out, count, &room->middle);
+    } else if (given == work->out) {
+        apply(work, taken, out, count);
     } else {
-        apply(j, in, j->w->result, (size_t)count);
-        ks_map_cast(j->given, j->what.out, j->w->result, out, (size_t)count, &j->w->middle);
+        apply(work, taken, room->result, count);
+        ks_map_cast(given, work->out, room->result, out, count, &room->middle);
     }
 }
+
+/* --- the reference --------------------------------------------------------------------------------------------------- */
+
+/* The caller's scratch. */
+typedef struct work {
+    ks_map_wide gathered[KS_MAP_OPERANDS], scalar;
+    ks_map_room room;
+} work;
 
 /* ks_cpu_fn */
 static void map_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
 {
-    job j = {.what = ks_map_work_of(spec), .w = scratch};
-    j.shape = ks_map_shape_of(spec, &j.what);
-    j.math = math_dtype(&j.what);
-    j.given = j.what.truth ? KS_BOOL : j.math;
-    for (int k = 0; k < j.what.operands; k++) {
-        const int input = j.what.input[k];
-        if (input < 0) {
-            spread_scalar(&j, k);
-            continue;
-        }
-        j.in[k] = in[input];
-        j.size[k] = ks_dtype_size(spec->in[input].dtype);
+    const ks_map_work what = ks_map_work_of(spec);
+    const ks_map_shape shape = ks_map_shape_of(spec, &what);
+    work *w = scratch;
+    const void *scalar[KS_MAP_OPERANDS] = {NULL};
+    for (int k = 0; k < what.operands; k++) {
+        if (what.input[k] >= 0) continue;
+        ks_map_scalar(&what, w->scalar, &w->room.middle);
+        scalar[k] = w->scalar;
     }
-    const size_t out_size = ks_dtype_size(j.what.out);
-    for (int64_t at = 0; at < j.shape.count; at += KS_MAP_BLOCK) {
-        const int64_t left = j.shape.count - at;
-        one_block(&j, at, left < KS_MAP_BLOCK ? left : KS_MAP_BLOCK, (char *)out[0] + (size_t)at * out_size);
+    const size_t out_size = ks_dtype_size(what.out);
+    for (int64_t at = 0; at < shape.count; at += KS_MAP_BLOCK) {
+        const int64_t left = shape.count - at;
+        const ks_map_range range = {at, left < KS_MAP_BLOCK ? left : KS_MAP_BLOCK};
+        const void *some[KS_MAP_OPERANDS] = {NULL};
+        for (int k = 0; k < what.operands; k++) {
+            const int input = what.input[k];
+            if (input >= 0)
+                some[k] =
+                    ks_map_elements(&shape, k, in[input], ks_dtype_size(spec->in[input].dtype), &range, w->gathered[k]);
+        }
+        ks_map_block(&what, some, scalar, (char *)out[0] + (size_t)at * out_size, (size_t)range.count, &w->room);
     }
 }
 

@@ -5,6 +5,7 @@
  * Threads    as backend.h says. After open no call waits for the whole device: that breaks other threads' captures.
  * Faults     a code that is not known to leave the context whole marks the device as lost, for good; from then on
  *            nothing is launched and nothing is freed, because both may block for ever. */
+#include "cuda/backend/chain.h"
 #include "cuda/backend/internal.h"
 #include "cuda/matmul/cublaslt.cuh"
 #include "kernserve/backends.h"
@@ -179,6 +180,7 @@ static const ks_backend backend = {
     .large = &ks_cuda_large,
     .client_memory = &ks_cuda_client_memory,
     .resident = &ks_cuda_resident,
+    .chains = &ks_cuda_chain_means,
 };
 
 const ks_backend *const ks_backend_cuda = &backend;

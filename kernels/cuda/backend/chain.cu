@@ -8,6 +8,9 @@
  * Threads  the lane's. */
 #include "cuda/backend/chain.h"
 
+const ks_chain_means ks_cuda_chain_means = {.alignment = KS_ALIGNMENT,
+                                            .maps = KS_CUDA_FUSES_MAPS ? KS_CUDA_MAPS_DTYPES : 0};
+
 size_t ks_cuda_chain_arena_bytes(const ks_program *program)
 {
     return program->arena_bytes ? ks_align(program->arena_bytes + KS_PAD) : 0;
@@ -90,9 +93,9 @@ static const unsigned char *read_at(const chain_memory *m, const ks_step_place *
 {
     switch (at->kind) {
     case KS_PLACE_INPUT:
-        return input_at(m, at->which);
+        return input_at(m, at->which) + at->offset;
     case KS_PLACE_OUTPUT:
-        return output_at(m, at->which);
+        return output_at(m, at->which) + at->offset;
     case KS_PLACE_FIXED:
         return (const unsigned char *)at->fixed;
     default:
@@ -102,7 +105,7 @@ static const unsigned char *read_at(const chain_memory *m, const ks_step_place *
 
 static unsigned char *write_at(const chain_memory *m, const ks_step_place *at)
 {
-    return at->kind == KS_PLACE_OUTPUT ? output_at(m, at->which) : m->arena + at->offset;
+    return (at->kind == KS_PLACE_OUTPUT ? output_at(m, at->which) : m->arena) + at->offset;
 }
 
 /* Of a family's launch: its inputs are the jobs' rows, all of them. */

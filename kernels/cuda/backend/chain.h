@@ -5,6 +5,8 @@
 #include "cuda/backend/internal.h"
 #include "kernserve/chain.h"
 
+/* cuBLASLt counts on KS_ALIGNMENT. */
+extern const ks_chain_means ks_cuda_chain_means;
 /* Of the lane's model arena, with the readable bytes behind it; 0: its program has no values between steps. */
 size_t ks_cuda_chain_arena_bytes(const ks_program *program);
 /* Plans each step, and fills the chain's own plan. KS_WORK: a step, or the arena, does not fit the device; of a family's plan

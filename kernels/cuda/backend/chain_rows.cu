@@ -9,7 +9,7 @@
  * Memory   The chain's inputs and outputs lie as the family's do, whatever rows a launch has. */
 #include "cuda/backend/chain.h"
 
-extern const ks_op ks_op_gather, ks_op_layout, ks_op_map, ks_op_topk;
+extern const ks_op ks_op_gather, ks_op_layout, ks_op_map, ks_op_maps, ks_op_topk;
 
 enum {
     LEAST_ROWS = 2,               /* of a launch: a joined product has two at least */
@@ -31,7 +31,7 @@ void ks_cuda_chain_spec_of(const ks_plan *plan, int rows, ks_spec *out)
 
 static bool moves_or_compares(const ks_op *op)
 {
-    return op == &ks_op_map || op == &ks_op_gather || op == &ks_op_layout || op == &ks_op_topk;
+    return op == &ks_op_map || op == &ks_op_maps || op == &ks_op_gather || op == &ks_op_layout || op == &ks_op_topk;
 }
 
 /* Whether a row's bits do not follow from where it starts. */

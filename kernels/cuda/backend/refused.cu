@@ -22,7 +22,8 @@ static const unsigned char *step_seen_at(ks_lane *lane, int i, const ks_step *st
 {
     const ks_plan *plan = lane->batch->plan;
     const ks_slot *slot = lane->batch->slots[i];
-    if (step->in[input].kind == KS_PLACE_INPUT) return seen_at(lane, i, step->in[input].which);
+    const ks_step_place *at = &step->in[input];
+    if (at->kind == KS_PLACE_INPUT) return seen_at(lane, i, at->which) + at->offset;
     ks_site site = ks_cuda_site_of(lane, plan, lane->path);
     if (lane->path == KS_PATH_DEVICE_BUFFER) site.only.out = (unsigned char *)slot->out_device;
     return ks_cuda_chain_input(lane, &plan->spec, &site, step, input);

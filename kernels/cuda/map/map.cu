@@ -92,7 +92,7 @@ static void cut(const ks_chip *chip, const map_plan *p, map_launch *l)
 
 /* --- the shape ------------------------------------------------------------------------------------------------------- */
 
-static map_axis axis_of(int64_t extent)
+map_axis map_axis_of(int64_t extent)
 {
     map_axis axis = {};
     axis.extent = extent;
@@ -106,27 +106,35 @@ static map_axis axis_of(int64_t extent)
     return axis;
 }
 
-static map_operand operand_of(const ks_spec *spec, const map_plan *p, int k)
+map_operand map_operand_of(const ks_map_shape *s, int k, const ks_tensor *in, int elements)
 {
-    const ks_map_shape *s = &p->shape;
-    const int input = p->work.input[k], last = s->rank - 1;
+    const int last = s->rank - 1;
     map_operand operand = {};
-    operand.kind = MAP_SCALAR;
-    operand.dtype = p->work.dtype;
-    if (input < 0) return operand;
-    operand.offset = spec->in[input].offset;
-    if (p->kernel != MAP_CAST) operand.dtype = spec->in[input].dtype;
+    operand.offset = in->offset;
+    operand.dtype = in->dtype;
     bool repeats = true;
     for (int d = 0; d < s->rank; d++) {
         operand.stride[d] = s->stride[k][d];
         repeats = repeats && s->stride[k][d] == 0;
     }
-    const bool whole = s->dims[last] % elements_of(p) == 0;
+    const bool whole = s->dims[last] % elements == 0;
     operand.kind = s->flat[k]           ? MAP_FLAT
                    : repeats            ? MAP_SPLAT
                    : !whole             ? MAP_GATHER
                    : s->stride[k][last] ? MAP_ROW
                                         : MAP_SPLAT;
+    return operand;
+}
+
+static map_operand operand_of(const ks_spec *spec, const map_plan *p, int k)
+{
+    const int input = p->work.input[k];
+    map_operand operand = {};
+    operand.kind = MAP_SCALAR;
+    operand.dtype = p->work.dtype;
+    if (input < 0) return operand;
+    operand = map_operand_of(&p->shape, k, &spec->in[input], elements_of(p));
+    if (p->kernel == MAP_CAST) operand.dtype = p->work.dtype;
     return operand;
 }
 
@@ -157,7 +165,7 @@ static map_shape shape_of(const ks_spec *spec, const map_plan *p)
     map_shape s = {};
     s.count = p->shape.count;
     s.axes = p->shape.rank;
-    for (int d = 0; d < s.axes; d++) s.axis[d] = axis_of(p->shape.dims[d]);
+    for (int d = 0; d < s.axes; d++) s.axis[d] = map_axis_of(p->shape.dims[d]);
     s.function = p->work.function;
     s.operands = p->work.operands;
     for (int k = 0; k < s.operands; k++) s.operand[k] = operand_of(spec, p, k);

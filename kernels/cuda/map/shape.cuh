@@ -90,6 +90,10 @@ cudaError_t map_launch_select(const map_launch &l, size_t element_bytes);
 cudaError_t map_launch_cast(const map_launch &l);
 cudaError_t map_launch_elements(const map_launch &l);
 
+/* An axis, and how an operand lies for vectors of so many elements. */
+map_axis map_axis_of(int64_t extent);
+map_operand map_operand_of(const ks_map_shape *shape, int k, const ks_tensor *in, int elements);
+
 /* Vectors that a thread of a cast keeps in flight. */
 int map_cast_rounds(size_t from_bytes, size_t to_bytes);
 
@@ -125,8 +129,8 @@ __device__ __forceinline__ uint32_t map_quotient(uint32_t n, const map_axis &axi
 
 /* The operand's first element of the n-th row: of the n-th combination of all axes but the innermost. Index: int64_t, or uint32_t where
  * indices are narrow. */
-template <class Index>
-__device__ __forceinline__ Index map_row_offset(const map_shape &s, const map_operand &operand, Index n)
+template <class Index, class Shape>
+__device__ __forceinline__ Index map_row_offset(const Shape &s, const map_operand &operand, Index n)
 {
     Index offset = 0;
 #pragma unroll 1
@@ -143,7 +147,8 @@ struct map_place {
     int64_t row, column;
 };
 
-__device__ __forceinline__ map_place map_place_of(const map_shape &s, int64_t element)
+template <class Shape>
+__device__ __forceinline__ map_place map_place_of(const Shape &s, int64_t element)
 {
     const map_axis &inner = s.axis[s.axes - 1];
     const int64_t row = map_quotient(element, inner);
@@ -151,15 +156,16 @@ __device__ __forceinline__ map_place map_place_of(const map_shape &s, int64_t el
 }
 
 /* The operand's element for one of the output. */
-template <class Index>
-__device__ __forceinline__ Index map_offset_as(const map_shape &s, const map_operand &operand, Index element)
+template <class Index, class Shape>
+__device__ __forceinline__ Index map_offset_as(const Shape &s, const map_operand &operand, Index element)
 {
     const map_axis &inner = s.axis[s.axes - 1];
     const Index row = map_quotient(element, inner), column = element - row * (Index)inner.extent;
     return map_row_offset(s, operand, row) + column * (Index)operand.stride[s.axes - 1];
 }
 
-__device__ __forceinline__ int64_t map_offset(const map_shape &s, const map_operand &operand, int64_t element)
+template <class Shape>
+__device__ __forceinline__ int64_t map_offset(const Shape &s, const map_operand &operand, int64_t element)
 {
     return s.narrow ? (int64_t)map_offset_as(s, operand, (uint32_t)element) : map_offset_as(s, operand, element);
 }

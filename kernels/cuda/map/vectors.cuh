@@ -182,8 +182,8 @@ __device__ __forceinline__ map_raw map_pack_truths(const uint32_t (&truth)[N])
 /* --- operands ------------------------------------------------------------------------------------------------------------- */
 
 /* N elements of BYTES bytes from the output's element `element` on, each from where it lies: one after the other, shifted in from above. */
-template <int BYTES, int N>
-__device__ __forceinline__ map_raw map_gather(const map_shape &s, const map_operand &operand, const unsigned char *in,
+template <int BYTES, int N, class Shape>
+__device__ __forceinline__ map_raw map_gather(const Shape &s, const map_operand &operand, const unsigned char *in,
                                               int64_t element)
 {
     constexpr int WORDS = N * BYTES < 4 ? 1 : N * BYTES / 4, TOP = (N * BYTES < 4 ? N * BYTES : 4) * 8 - 8 * BYTES;

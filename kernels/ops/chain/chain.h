@@ -20,6 +20,19 @@ typedef struct ks_fusing {
 /* Does one more node with this one, the chain's at index, whose spec is resolved: both become those of the fused step. made has what the
  * node makes. Returns the other node's index; -1: there is none. */
 int ks_chain_fuse(const ks_fusing *f, int index, ks_chain_node *node, ks_spec *spec);
+int ks_chain_readers(const ks_chain *chain, int value); /* how often nodes read it, and it is an output */
+bool ks_chain_are_known(const ks_fusing *f, const ks_chain_node *node); /* the inputs that it has */
+
+/* The same tensors, to be written. */
+typedef struct ks_chain_known {
+    ks_tensor *made;
+    bool *known;
+} ks_chain_known;
+
+/* Does maps behind the step's node, which is one, in the same pass: of those datatypes, as bits. done: nodes that steps do.
+ * false: there are none; else node and step are those of all, and the step's nodes are done. */
+bool ks_chain_maps(const ks_fusing *f, ks_chain_known *own, bool *done, uint32_t dtypes, ks_chain_node *node,
+                   ks_step *step);
 /* The shape that a reshape makes. */
 ks_status ks_chain_reshape(const ks_chain_node *node, const ks_tensor *in, ks_tensor *out, ks_error *error);
 #endif

@@ -8,6 +8,7 @@
  *   add, norm                          residual, or pre_bias; OUTPUT1 is the sum where it has other readers
  *   mul, add                           fma; of scalars linear
  *   map, norm or softmax, cast         its out_datatype
+ *   maps                               maps.c
  *
  * Rules    what a fused step does not keep has one reader, and is no output; each other operand is known where the first node stands, which
  *          is where the step runs. A fused step makes the tensors that its nodes would, rounded less often. */
@@ -24,7 +25,7 @@ extern const ks_op ks_op_map, ks_op_matmul, ks_op_norm, ks_op_softmax;
 
 /* --- readers ---------------------------------------------------------------------------------------------------------- */
 
-static int readers_of(const ks_chain *chain, int value)
+int ks_chain_readers(const ks_chain *chain, int value)
 {
     int count = 0;
     for (int n = 0; n < chain->nodes; n++)
@@ -48,7 +49,7 @@ static bool is_known(const ks_fusing *f, int value)
     return value >= 0 && (made < 0 || f->known[made]);
 }
 
-static bool are_known(const ks_fusing *f, const ks_chain_node *node)
+bool ks_chain_are_known(const ks_fusing *f, const ks_chain_node *node)
 {
     for (int i = 0; i < KS_OP_INPUTS_MAX; i++)
         if (node->in[i] >= 0 && !is_known(f, node->in[i])) return false;
@@ -212,7 +213,7 @@ static bool before_norm(const ks_fusing *f, const ks_chain_node *norm, bool sum_
 
 static bool apply(const ks_fusing *f, const ks_chain_node *next, ks_chain_node *node)
 {
-    const int value = node->out[0], readers = readers_of(f->chain, value);
+    const int value = node->out[0], readers = ks_chain_readers(f->chain, value);
     if (is_map(node, KS_MAP_ADD) && next->op == &ks_op_norm) return before_norm(f, next, readers > 1, node);
     if (readers != 1 || next->op != &ks_op_map) return false;
     const int other = operand_beside(next, value);
@@ -259,8 +260,8 @@ int ks_chain_fuse(const ks_fusing *f, int index, ks_chain_node *node, ks_spec *s
     const ks_chain_node *next = &f->chain->node[at];
     ks_chain_node fused = *node;
     ks_spec whole;
-    if (!next->op || next->out[0] < 0 || next->outputs != 1 || !are_known(f, next) || !apply(f, next, &fused) ||
-        reads(&fused, value))
+    if (!next->op || next->out[0] < 0 || next->outputs != 1 || !ks_chain_are_known(f, next) ||
+        !apply(f, next, &fused) || reads(&fused, value))
         return -1;
     ks_chain_node_spec(f->chain, f->whole, &fused, f->made, &whole);
     if (ks_chain_resolve_node(&fused, &whole, NULL) != KS_OK || !makes_the_same(f, next, &spec->out[0], &whole))

@@ -1,5 +1,8 @@
 /* A chain with shapes: its steps, and where each finds its tensors.
  *
+ * Views    a value that is bytes of another one lies in that one's memory, which lives as long. Values that a concat has one behind the
+ *          other are made in their parts of its memory, where no other one has that claim. A view begins on the backend's alignment;
+ *          where it would not, there is a step that copies.
  * Arena    a value that is no output lives from the step that makes it to the last that reads it. The largest one is placed first, at the
  *          lowest offset that is free over its life.
  * Owner    the program is one allocation; what it is made with goes before ks_program_make returns. */
@@ -8,6 +11,9 @@
 #include <string.h>
 
 #include "ops/chain/chain.h"
+#include "ops/layout.h"
+
+extern const ks_op ks_op_layout;
 
 enum {
     LIVES_MAX = KS_CHAIN_NODES_MAX * KS_OP_OUTPUTS_MAX,
@@ -15,22 +21,25 @@ enum {
         KS_CHAIN_NODES_MAX + KS_OUTPUTS_MAX /* of steps: values that decide are read when a launch has refused them */
 };
 
-/* Memory that a step writes. */
+/* Memory that a step writes, or steps write in parts. */
 typedef struct life {
-    size_t bytes, offset;
-    int first, last; /* steps; last: that reads it */
-    int output;      /* of the chain, whose memory it is; -1: the arena's */
+    size_t bytes, offset; /* offset: in the arena, or in the whole */
+    int first, last;      /* steps; last: that reads it */
+    int output;           /* of the chain, whose memory it is; -1: the arena's, or the whole's */
+    int whole;            /* the life, with a higher number, of which it is a part; -1: none */
 } life;
 
 typedef struct maker {
     const ks_chain *chain;
     const ks_spec *whole;
+    ks_chain_means means;
     ks_program *program;
     ks_tensor made[KS_CHAIN_MADE_MAX];
     bool known[KS_CHAIN_MADE_MAX];  /* made has it */
     bool fused[KS_CHAIN_NODES_MAX]; /* a step in front does that node */
     int base[KS_CHAIN_MADE_MAX]; /* the value whose memory it lies in: an input, a constant, or one that has a life */
-    int life_of[KS_CHAIN_MADE_MAX]; /* of a value that is its own base */
+    size_t shift[KS_CHAIN_MADE_MAX]; /* from where on */
+    int life_of[KS_CHAIN_MADE_MAX];  /* of a value that is its own base */
     int lives;
     life life[LIVES_MAX];
     int placed; /* those of order[] that have an offset, by offset */
@@ -45,27 +54,39 @@ static int base_of(const maker *m, int value)
     return made < 0 ? value : m->base[made];
 }
 
+static size_t shift_of(const maker *m, int value)
+{
+    const int made = ks_chain_made(m->chain, value);
+    return made < 0 ? 0 : m->shift[made];
+}
+
+/* Where a constant lies, or a view of one; NULL: it is none. */
+static const void *fixed_at(const maker *m, int value)
+{
+    const int constant = ks_chain_constant(m->chain, base_of(m, value));
+    const unsigned char *at = constant < 0 ? NULL : m->chain->constant[constant].fixed;
+    return at ? at + shift_of(m, value) : NULL;
+}
+
 /* Where the value lies, for a step that reads it. In the arena: the number of its life, until that has an offset. */
 static ks_step_place read_place(maker *m, int value, int step)
 {
-    const int base = base_of(m, value), constant = ks_chain_constant(m->chain, base);
-    if (base < m->chain->op.inputs_count) return (ks_step_place){.kind = KS_PLACE_INPUT, .which = base};
-    if (constant >= 0) return (ks_step_place){.kind = KS_PLACE_FIXED, .fixed = m->chain->constant[constant].fixed};
+    const int base = base_of(m, value);
+    const size_t shift = shift_of(m, value);
+    if (base < m->chain->op.inputs_count)
+        return (ks_step_place){.kind = KS_PLACE_INPUT, .which = base, .offset = shift};
+    if (ks_chain_constant(m->chain, base) >= 0)
+        return (ks_step_place){.kind = KS_PLACE_FIXED, .fixed = fixed_at(m, value)};
     const int number = m->life_of[ks_chain_made(m->chain, base)];
     if (m->life[number].last < step) m->life[number].last = step;
-    return (ks_step_place){.kind = KS_PLACE_ARENA, .which = number};
+    return (ks_step_place){.kind = KS_PLACE_ARENA, .which = number, .offset = shift};
 }
 
 static ks_step_place new_life(maker *m, size_t bytes, int step)
 {
     assert(m->lives < LIVES_MAX);
-    m->life[m->lives] = (life){.bytes = bytes, .first = step, .last = step, .output = -1};
+    m->life[m->lives] = (life){.bytes = bytes, .first = step, .last = step, .output = -1, .whole = -1};
     return (ks_step_place){.kind = KS_PLACE_ARENA, .which = m->lives++};
-}
-
-static void add_view(maker *m, const ks_chain_node *node)
-{
-    m->base[ks_chain_made(m->chain, node->out[0])] = base_of(m, node->in[0]);
 }
 
 static void set_made(maker *m, int value, const ks_tensor *tensor)
@@ -74,6 +95,86 @@ static void set_made(maker *m, int value, const ks_tensor *tensor)
     m->made[made] = *tensor;
     m->known[made] = true;
 }
+
+/* --- views ------------------------------------------------------------------------------------------------------------- */
+
+/* The value that the node at index makes is so many bytes behind where its input begins. */
+static void add_view(maker *m, int index, const ks_tensor *tensor, size_t offset)
+{
+    const ks_chain_node *node = &m->chain->node[index];
+    const int made = ks_chain_made(m->chain, node->out[0]);
+    m->base[made] = base_of(m, node->in[0]);
+    m->shift[made] = shift_of(m, node->in[0]) + offset;
+    set_made(m, node->out[0], tensor);
+    m->program->view[m->program->views++] = (int16_t)index;
+}
+
+static bool is_output(const ks_chain *chain, int value)
+{
+    for (int i = 0; i < chain->outputs; i++)
+        if (chain->output[i] == value) return true;
+    return false;
+}
+
+/* Where a view is a part alone an output would be copied as it is by a step. */
+static bool is_view(const maker *m, const ks_chain_node *node, const ks_spec *spec, size_t *offset)
+{
+    if (!node->op->is_view || !node->op->is_view(spec, offset)) return false;
+    const bool whole = *offset == 0 && spec->out[0].size_bytes == spec->in[0].size_bytes;
+    if (whole) return true;
+    const size_t at = shift_of(m, node->in[0]) + *offset;
+    return at % m->means.alignment == 0 && !is_output(m->chain, node->out[0]);
+}
+
+/* The life that a value has all of, and that is no part of another one; -1: there is none. */
+static int own_life(const maker *m, int value, size_t bytes)
+{
+    const int made = ks_chain_made(m->chain, base_of(m, value));
+    if (made < 0 || shift_of(m, value) != 0) return -1;
+    const int number = m->life_of[made];
+    return m->life[number].whole < 0 && m->life[number].bytes == bytes ? number : -1;
+}
+
+/* part: the life of each input that has bytes, and of others -1. false: some input cannot be made where the concat has it. */
+static bool find_parts(const maker *m, const ks_chain_node *node, const ks_spec *spec, int *part)
+{
+    size_t at = 0;
+    for (int i = ks_next_input(spec, -1); i >= 0; at += spec->in[i].size_bytes, i = ks_next_input(spec, i)) {
+        part[i] = -1;
+        if (spec->in[i].size_bytes == 0) continue;
+        part[i] = own_life(m, node->in[i], spec->in[i].size_bytes);
+        if (part[i] < 0 || at % m->means.alignment != 0) return false;
+        for (int other = 0; other < i; other++)
+            if (ks_has_input(spec, other) && part[other] == part[i]) return false; /* it would be there twice */
+    }
+    return at > 0;
+}
+
+/* Inputs one behind the other: each is made in its part of the output's memory, which lives as long as any. */
+static bool add_stack(maker *m, int index, const ks_spec *spec)
+{
+    const ks_chain_node *node = &m->chain->node[index];
+    int part[KS_OP_INPUTS_MAX];
+    size_t at = 0;
+    if (node->op != &ks_op_layout || node->out[0] < 0 || !ks_layout_is_stack(spec) || !find_parts(m, node, spec, part))
+        return false;
+    const int made = ks_chain_made(m->chain, node->out[0]), number = m->lives;
+    new_life(m, spec->out[0].size_bytes, m->program->count);
+    for (int i = ks_next_input(spec, -1); i >= 0; at += spec->in[i].size_bytes, i = ks_next_input(spec, i)) {
+        if (part[i] < 0) continue;
+        m->life[part[i]].whole = number;
+        m->life[part[i]].offset = at;
+        if (m->life[part[i]].first < m->life[number].first) m->life[number].first = m->life[part[i]].first;
+    }
+    m->base[made] = node->out[0];
+    m->shift[made] = 0;
+    m->life_of[made] = number;
+    set_made(m, node->out[0], &spec->out[0]);
+    m->program->view[m->program->views++] = (int16_t)index;
+    return true;
+}
+
+/* --- steps that run ------------------------------------------------------------------------------------------------------ */
 
 static void name_outputs(maker *m, const ks_chain_node *node, const ks_step *step)
 {
@@ -93,18 +194,20 @@ static void fuse(maker *m, int index, ks_chain_node *node, ks_step *step)
     while (step->nodes < KS_STEP_NODES_MAX) {
         if (node->out[0] >= 0) set_made(m, node->out[0], &step->spec.out[0]);
         const int next = ks_chain_fuse(&fusing, index, node, &step->spec);
-        if (next < 0) return;
+        if (next < 0) break;
         step->node[step->nodes++] = (int16_t)next;
         m->fused[next] = true;
         index = next;
     }
+    ks_chain_known own = {.made = m->made, .known = m->known};
+    (void)ks_chain_maps(&fusing, &own, m->fused, m->means.maps, node, step);
 }
 
 /* Each output of a step that has batched inputs has their rows: nodes mix none (models/rows.c). */
 static void note_rows(const maker *m, const ks_chain_node *node, ks_step *step)
 {
-    for (int i = ks_next_input(&step->spec, -1); i >= 0; i = ks_next_input(&step->spec, i))
-        step->rows_in |= (uint16_t)(m->chain->batched[node->in[i]] << i);
+    for (int i = 0; i < KS_OP_INPUTS_MAX; i++)
+        if (ks_has_input(&step->spec, i)) step->rows_in |= (uint16_t)(m->chain->batched[node->in[i]] << i);
     if (step->rows_in) step->rows_out = (uint16_t)((1u << step->spec.outputs) - 1);
 }
 
@@ -118,12 +221,12 @@ static ks_status add_step(maker *m, int index, ks_error *error)
     ks_chain_node_spec(m->chain, m->whole, &node, m->made, &step->spec);
     const ks_status status = ks_chain_resolve_node(&node, &step->spec, error);
     if (status != KS_OK) return status;
-    if (node.op->moves_nothing && node.op->moves_nothing(&step->spec)) {
-        if (node.out[0] < 0) return KS_OK;
-        add_view(m, &node);
-        set_made(m, node.out[0], &step->spec.out[0]);
+    size_t offset;
+    if (is_view(m, &node, &step->spec, &offset)) {
+        if (node.out[0] >= 0) add_view(m, index, &step->spec.out[0], offset);
         return KS_OK;
     }
+    if (add_stack(m, index, &step->spec)) return KS_OK;
     fuse(m, index, &node, step);
     note_rows(m, &node, step);
     for (int i = ks_next_input(&step->spec, -1); i >= 0; i = ks_next_input(&step->spec, i))
@@ -138,30 +241,31 @@ static ks_status add_step(maker *m, int index, ks_error *error)
 static ks_status add_node(maker *m, int index, ks_error *error)
 {
     const ks_chain_node *node = &m->chain->node[index];
+    ks_tensor tensor;
     if (m->fused[index]) return KS_OK;
     if (node->op) return add_step(m, index, error);
-    add_view(m, node);
-    m->known[ks_chain_made(m->chain, node->out[0])] = true;
-    return ks_chain_reshape(node, ks_chain_value(m->chain, m->whole, m->made, node->in[0]),
-                            &m->made[ks_chain_made(m->chain, node->out[0])], error);
+    const ks_tensor *in = ks_chain_value(m->chain, m->whole, m->made, node->in[0]);
+    const ks_status status = ks_chain_reshape(node, in, &tensor, error);
+    if (status == KS_OK) add_view(m, index, &tensor, 0);
+    return status;
 }
 
-/* What an output is becomes its memory; a value that is another output's already, or that no step makes, is copied. */
+/* What an output is becomes its memory; a value that is another output's already, a part of one, or that no step makes, is copied. */
 static void add_output(maker *m, int output)
 {
-    const int base = base_of(m, m->chain->output[output]), made = ks_chain_made(m->chain, base);
-    life *own = made < 0 ? NULL : &m->life[m->life_of[made]];
+    const int value = m->chain->output[output];
     const size_t bytes = m->whole->out[output].size_bytes;
-    if (own && own->output < 0) {
-        own->output = output;
+    const int own = own_life(m, value, bytes);
+    if (own >= 0 && m->life[own].output < 0) {
+        m->life[own].output = output;
         return;
     }
     if (bytes == 0) return;
     ks_step *step = &m->program->step[m->program->count];
     memset(step, 0, sizeof *step);
     step->spec.in[0].size_bytes = bytes;
-    step->rows_in = step->rows_out = m->chain->batched[base];
-    step->in[0] = read_place(m, base, m->program->count++);
+    step->rows_in = step->rows_out = m->chain->batched[value];
+    step->in[0] = read_place(m, value, m->program->count++);
     step->out[0] = (ks_step_place){.kind = KS_PLACE_OUTPUT, .which = output};
 }
 
@@ -193,13 +297,24 @@ static void place(maker *m, int number)
     if (at + ks_align(own->bytes) > m->program->arena_bytes) m->program->arena_bytes = at + ks_align(own->bytes);
 }
 
+/* A whole lives as long as its parts, which have lower numbers. */
+static void join_lives(maker *m)
+{
+    for (int i = 0; i < m->lives; i++) {
+        if (m->life[i].whole < 0) continue;
+        life *whole = &m->life[m->life[i].whole];
+        if (m->life[i].first < whole->first) whole->first = m->life[i].first;
+        if (m->life[i].last > whole->last) whole->last = m->life[i].last;
+    }
+}
+
 static void place_all(maker *m)
 {
     bool done[LIVES_MAX] = {false};
     for (;;) {
         int largest = -1;
         for (int i = 0; i < m->lives; i++)
-            if (!done[i] && m->life[i].output < 0 && m->life[i].bytes > 0 &&
+            if (!done[i] && m->life[i].output < 0 && m->life[i].whole < 0 && m->life[i].bytes > 0 &&
                 (largest < 0 || m->life[i].bytes > m->life[largest].bytes))
                 largest = i;
         if (largest < 0) return;
@@ -212,8 +327,11 @@ static void settle(const maker *m, ks_step_place *at)
 {
     if (at->kind != KS_PLACE_ARENA) return;
     const life *own = &m->life[at->which];
-    *at = own->output >= 0 ? (ks_step_place){.kind = KS_PLACE_OUTPUT, .which = own->output}
-                           : (ks_step_place){.kind = KS_PLACE_ARENA, .offset = own->offset};
+    for (; own->whole >= 0; own = &m->life[own->whole]) at->offset += own->offset;
+    if (own->output >= 0)
+        *at = (ks_step_place){.kind = KS_PLACE_OUTPUT, .which = own->output, .offset = at->offset};
+    else
+        *at = (ks_step_place){.kind = KS_PLACE_ARENA, .offset = at->offset + own->offset};
 }
 
 static void settle_all(maker *m)
@@ -233,12 +351,13 @@ static ks_status make(maker *m, ks_error *error)
     for (int i = 0; i < m->chain->nodes && status == KS_OK; i++) status = add_node(m, i, error);
     for (int i = 0; i < m->chain->outputs && status == KS_OK; i++) add_output(m, i);
     if (status != KS_OK) return status;
+    join_lives(m);
     place_all(m);
     settle_all(m);
     return KS_OK;
 }
 
-ks_status ks_program_make(const ks_spec *spec, ks_program **out, ks_error *error)
+ks_status ks_program_make(const ks_spec *spec, const ks_chain_means *means, ks_program **out, ks_error *error)
 {
     const ks_chain *chain = spec->op->chain;
     const size_t steps =
@@ -251,6 +370,8 @@ ks_status ks_program_make(const ks_spec *spec, ks_program **out, ks_error *error
     }
     program->count = 0;
     program->arena_bytes = 0;
+    program->views = 0;
+    m->means = means ? *means : (ks_chain_means){.alignment = KS_ALIGNMENT};
     m->chain = chain;
     m->whole = spec;
     m->program = program;

@@ -6,7 +6,7 @@
 
 #include "kernserve/chain.h"
 
-extern const ks_op ks_op_gather, ks_op_map;
+extern const ks_op ks_op_gather, ks_op_map, ks_op_maps;
 
 static void set_rows(ks_tensor *tensor, int rows)
 {
@@ -55,7 +55,7 @@ bool ks_step_keeps_rows(const ks_step *step)
 {
     const ks_spec *spec = &step->spec;
     const ks_rows rows = spec->op->rows ? spec->op->rows(spec) : (ks_rows){0};
-    if (spec->op == &ks_op_map || spec->op == &ks_op_gather) return true;
+    if (spec->op == &ks_op_map || spec->op == &ks_op_maps || spec->op == &ks_op_gather) return true;
     return rows.dims >= 1 && step->rows_in & 1 && (step->rows_in & ~(rows.cut | 1)) == 0 &&
            (step->rows_out & ~rows.out) == 0;
 }

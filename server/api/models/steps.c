@@ -80,5 +80,11 @@ void ks_model_steps_write(ks_text *out, const ks_plan *plan, const ks_ceilings *
         if (i > 0) ks_text_puts(out, ",");
         put_step(out, plan, &program->step[i], ceilings);
     }
+    ks_text_puts(out, "],\"views\":[");
+    for (int i = 0; i < program->views; i++) {
+        const char *name = plan->spec.op->chain->node[program->view[i]].name;
+        if (i > 0) ks_text_puts(out, ",");
+        ks_text_json(out, name, strlen(name));
+    }
     ks_text_puts(out, "]");
 }

@@ -48,7 +48,7 @@ static ks_program *program_of(const ks_definition *definition, int64_t batch, ks
     ks_program *program = NULL;
     ks_error error = {0};
     assert_int_equal(ks_definition_sample(definition, batch, spec, &error), KS_OK);
-    assert_int_equal(ks_program_make(spec, &program, &error), KS_OK);
+    assert_int_equal(ks_program_make(spec, NULL, &program, &error), KS_OK);
     return program;
 }
 
@@ -203,7 +203,7 @@ static void empty_values_take_no_step(void **state)
     ks_spec_init(&spec, &definition->chain.op);
     spec.in[0] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {0, 6}};
     assert_int_equal(spec.op->resolve(&spec, &error), KS_OK);
-    assert_int_equal(ks_program_make(&spec, &program, &error), KS_OK);
+    assert_int_equal(ks_program_make(&spec, &ks_cpu_chain_means, &program, &error), KS_OK);
     assert_int_equal(program->count, 1); /* the constant that is an output */
     assert_int_equal(program->arena_bytes, 0);
     ks_program_free(&program);

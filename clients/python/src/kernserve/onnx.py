@@ -17,25 +17,31 @@ import numpy as np
 
 from ._datatypes import OF_NUMPY
 from ._model import body_of
-from . import _onnx_attention, _onnx_moves, _onnx_spelt
-from ._onnx_chain import FIRST, LAST, Chain, Node, fuse, name_all
-from ._onnx_lengths import LOST, Lengths, has_unknown, is_word
-from ._onnx_ops import RULES, Call, Dims, Unsupported
-from ._onnx_quantize import QUANTIZE_RULES
-from ._onnx_triangles import Triangles
-from ._onnx_windows import WINDOW_RULES
+from ._onnx import attention, moves, rotary, spelt
+from ._onnx.chain import FIRST, LAST, Chain, Node, fuse, name_all
+from ._onnx.counted import count
+from ._onnx.einsum import EINSUM_RULES
+from ._onnx.lengths import LOST, Lengths, broadcast, has_unknown, is_word
+from ._onnx.ml import ML_RULES
+from ._onnx.narrow import Narrow, one_value
+from ._onnx.ops import ONE, RULES, Call, Dims, Rule, Unsupported, shape_by
+from ._onnx.positions import Grid, Made, Positions, Truth
+from ._onnx.quantize import QUANTIZE_RULES
+from ._onnx.triangles import Triangle, Triangles
+from ._onnx.windows import WINDOW_RULES
 
 NODES_MAX, INPUTS_MAX, OUTPUTS_MAX = 256, 16, 16
 OLDEST = 7  # operator set; from this one on operands broadcast as NumPy's
 DATATYPES = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16": "BF16", "FLOAT8E4M3FN": "FP8E4M3", "FLOAT8E5M2": "FP8E5M2",
              "BOOL": "BOOL", **{kind + bits: kind + bits for kind in ("INT", "UINT") for bits in ("8", "16", "32", "64")}}
-MOVES = (*_onnx_moves.MOVES, _onnx_attention.batches, _onnx_attention.rows, _onnx_attention.heads, _onnx_attention.groups)
+MOVES = (*moves.MOVES, attention.batches, attention.rows, attention.heads, attention.groups)
 # In this order: what is spelt out, then what only moves elements, which stands between the rest.
-PATTERNS = (*((pattern,) for pattern in FIRST), (_onnx_spelt.norm,), (_onnx_spelt.softmax,), (_onnx_spelt.one_hot,), MOVES, (_onnx_attention.attention,), MOVES,
-            (_onnx_spelt.table,), *((pattern,) for pattern in LAST), MOVES)
-assert {*WINDOW_RULES, *QUANTIZE_RULES} <= set(RULES)
+PATTERNS = (*((pattern,) for pattern in FIRST), (spelt.norm, spelt.rms), (spelt.softmax,), (spelt.one_hot,), (rotary.rotary,), MOVES, (attention.attention,), MOVES,
+            (spelt.table, spelt.table_of_table), *((pattern,) for pattern in LAST), MOVES)
+assert {*WINDOW_RULES, *QUANTIZE_RULES, *EINSUM_RULES} <= set(RULES) and ML_RULES
 # What may have a shape with lengths that only a request knows.
 BY_SHAPES = ("Reshape", "Expand")
+LOOK_UPS = ("Gather", "GatherElements", "GatherND")
 
 
 def _computed(compute: Callable[[], Any]) -> Any:
@@ -73,7 +79,8 @@ class _Reader:
         self.dims: Dict[str, Dims] = {}
         self.types: Dict[str, str] = {}
         self.lengths = Lengths()
-        self.triangles = Triangles(self.lengths, self.chain.constants)
+        self.narrow = Narrow(self.chain, self.dims, self.types)
+        self.triangles = Triangles(self.chain.constants, self.narrow.dims)
         for value in (*self.graph.input, *self.graph.value_info, *self.graph.output):
             self._note(value)
         for tensor in self.graph.initializer:
@@ -82,6 +89,7 @@ class _Reader:
             self.lines.append("initializer '%s' is sparse" % tensor.values.name)
         self.inputs = [value.name for value in self.graph.input if value.name not in self.chain.constants]
         self.chain.kept = [value.name for value in self.graph.output]
+        self.positions = Positions(self.chain, self.lengths, self.dims, self.types, self.inputs)
 
     def _note(self, value: Any) -> None:
         kind = value.type.tensor_type
@@ -101,19 +109,35 @@ class _Reader:
         lost: Set[str] = set()  # values that no node here makes: what is said of their users would not be their users' fault
         for node in self.graph.node:
             name = node.name or (node.output[0] if node.output else "")
-            follows = bool(lost & set(node.input))
+            line, follows = None, bool(lost & set(node.input))
             try:
                 if not self._fold(node):
                     self._convert(node)
+                continue
             except Unsupported as reason:
-                lost |= set(node.output)
-                if not follows:
-                    self.lines.append("node '%s' (%s): %s" % (name, node.op_type, reason))
+                line = None if follows else "node '%s' (%s): %s" % (name, node.op_type, reason)
             except KeyError:
-                lost |= set(node.output)
-                self.lines.append("node '%s': ONNX op '%s' has no counterpart here" % (name, "::".join(filter(None, (node.domain, node.op_type)))))
+                line = "node '%s': ONNX op '%s' has no counterpart here" % (name, "::".join(filter(None, (node.domain, node.op_type))))
+            lost |= set(node.output)
+            self.chain.nodes.append(Node("unsupported", node.input, node.output, {"line": line}))
+        for name in self.chain.kept:
+            self._end(name)
+        self.chain.drop_unused()  # of a node whose result is not needed nothing is said
+        self.lines += [node.parameters["line"] for node in self.chain.nodes if node.op == "unsupported" and node.parameters["line"]]
         self.chain.ranks = {name: len(dims) for name, dims in self.dims.items()}
         self.chain.dims, self.chain.types = dict(self.dims), self.types
+
+    def _end(self, name: str) -> None:
+        """An output has the lengths that ONNX says."""
+        try:
+            self._place(name)
+            if name in self.narrow.wide:
+                whole = self.narrow.spread(name, self.positions.source)
+                self.chain.nodes.append(Node("reshape", [whole], [self.chain.fresh(name)], {"shape": [0] * len(self.narrow.wide[name])}))
+                self.dims[self.chain.nodes[-1].outputs[0]] = self.narrow.wide[name]
+                self.chain.rename(name, self.chain.nodes[-1].outputs[0])
+        except Unsupported as reason:
+            self.lines.append("output '%s': %s" % (name, reason))
 
     def _is_partial(self, name: str) -> bool:
         values = self.chain.constants.get(name)
@@ -122,19 +146,25 @@ class _Reader:
     def _fold(self, node: Any) -> bool:
         """A node of constants alone is a constant, and so is a shape."""
         constants = self.chain.constants
-        if node.op_type == "Shape" and node.input[0] in self.dims:
-            shape = [self.lengths.code(length) for length in self.lengths.named(self.dims[node.input[0]])]
+        shape_of = self.narrow.dims(node.input[0]) if node.op_type == "Shape" else None
+        if shape_of is not None:
+            shape = [self.lengths.code(length) for length in self.lengths.named(shape_of)]
             ends = {attribute.name: attribute.i for attribute in node.attribute}
             self._constant(node.output[0], np.array(shape[ends.get("start", 0):ends.get("end")], np.int64))
             return True
         attributes = {attribute.name: self.onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         if "value" in attributes and node.op_type == "ConstantOfShape":
             attributes["value"] = self.onnx.numpy_helper.to_array(attributes["value"])
-        if node.domain in ("", "ai.onnx") and node.input and _computed(lambda: self.triangles.fold(node, attributes, lambda given: self._run(node, given))):
+        if node.domain not in ("", "ai.onnx") or any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            return False
+        if node.input and _computed(lambda: self._follow(node, attributes)):
             return True
         if any(name and name not in constants for name in node.input) or not (node.input or node.op_type == "Constant"):
             return False
-        if node.domain not in ("", "ai.onnx") or any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+        if node.op_type in ("Slice", "Expand") and not self._is_partial(node.input[0]) and any(map(self._is_partial, node.input[1:])):
+            return False
+        wide = self.narrow.after(node, attributes) if any(name in self.narrow.wide for name in node.input) else []
+        if wide is None:
             return False
         given = [name for name in node.input if name]
         if node.op_type == "Cast" and self._is_partial(given[0]) and attributes.get("to") != self.onnx.TensorProto.BOOL:  # of no other datatype's range
@@ -146,6 +176,52 @@ class _Reader:
             node, dict(zip(given, values))))
         for name, made in zip(filter(None, node.output), results):
             self._constant(name, made)
+        if wide:
+            self.narrow.note(node.output[0], self.dims[node.output[0]], wide)
+        return True
+
+    def _follow(self, node: Any, attributes: Mapping[str, Any]) -> bool:
+        """Of lengths that only a request knows: positions, triangles, one number at every place, what is spread out."""
+        made: Made = self.positions.fold(node, attributes) or self.triangles.fold(node, attributes, lambda given: self._run(node, given))
+        name, constants = node.output[0], self.chain.constants
+        if isinstance(made, Grid):
+            self.positions.found[name], self.dims[name], self.types[name] = made, list(made.dims), "INT64"
+        elif isinstance(made, Truth) or isinstance(made, Triangle) and made.is_even():
+            number = np.array(made.value) if isinstance(made, Truth) else np.asarray(made.values[0])
+            self._number(name, number, made.dims)
+        elif made is not None:
+            self.triangles.found[name], self.types[name] = made, OF_NUMPY.get(made.values.dtype, "unknown")
+            self.narrow.note(name, ONE * (len(made.dims) - 2) + made.dims[-2:], made.dims)
+        elif node.op_type == "ConstantOfShape" and self._is_partial(node.input[0]):
+            value = attributes.get("value", np.zeros(1, np.float32))
+            self._number(name, value, [self.lengths.decode(int(length)) for length in constants[node.input[0]].reshape(-1)])
+        elif node.op_type in LOOK_UPS and node.input[0] in constants and one_value(constants[node.input[0]]) and not self._is_partial(node.input[0]):
+            return self._look_up_number(node, attributes)
+        elif node.op_type == "CumSum" and node.input[0] in self.narrow.wide and node.input[0] in constants and not constants[node.input[0]].any():
+            self._number(name, constants[node.input[0]].reshape(-1)[:1], self.narrow.wide[node.input[0]])
+        else:
+            return False
+        return True
+
+    def _number(self, name: str, value: np.ndarray, wide: Dims) -> None:
+        self.types[name] = OF_NUMPY.get(value.dtype, "unknown")
+        self.narrow.constant(name, np.asarray(value), wide)
+
+    def _look_up_number(self, node: Any, attributes: Mapping[str, Any]) -> bool:
+        """Of a table of one number, whatever the places are."""
+        table, places = self.narrow.dims(node.input[0]), self.narrow.dims(node.input[1])
+        if node.op_type == "GatherND":
+            names = self.positions.tuples.get(node.input[1])
+            if names is None or table is None or attributes.get("batch_dims", 0):
+                return False
+            wide = broadcast([self.positions.found[name].dims for name in names])[:-1] + table[len(names):]
+            self._number(node.output[0], self.chain.constants[node.input[0]].reshape(-1)[0], wide)
+            return True
+        if table is None or places is None or node.input[1] in self.chain.constants and not self._is_partial(node.input[1]) and node.input[1] not in self.narrow.wide:
+            return False
+        axis = attributes.get("axis", 0) % len(table)
+        wide = list(places) if node.op_type == "GatherElements" else [*table[:axis], *places, *table[axis + 1:]]
+        self._number(node.output[0], self.chain.constants[node.input[0]].reshape(-1)[0], wide)
         return True
 
     def _run(self, node: Any, given: Mapping[str, np.ndarray]) -> List[np.ndarray]:
@@ -155,37 +231,138 @@ class _Reader:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
         return list(self.onnx.reference.ReferenceEvaluator(model).run(None, dict(given)))
 
-    def _place_triangles(self, node: Any) -> None:
-        """As constants where one number is enough, else as nodes that attention takes away."""
+    def _place(self, name: str) -> None:
+        """A grid or a triangle as a value."""
+        if name in self.chain.makers() or name in self.chain.constants:
+            return
+        if name in self.positions.found:
+            self.positions.place(name)
+            self.narrow.note(name, self.dims[name], self.positions.found[name].dims)
+        elif name in self.triangles.found:
+            triangle = self.triangles.found[name]
+            self.chain.nodes.append(Node("triangle", [""], [name], {"values": triangle.values, "band": triangle.band}))
+
+    def _spread(self, node: Any) -> None:
+        """Operands with their lengths, for an operator that minds."""
         for place, name in enumerate(node.input):
-            triangle = self.triangles.found.get(name)
-            if triangle is None or name in self.chain.makers():
-                continue
-            number = self.triangles.number(node, name, self.dims)
-            if number is not None:
-                node.input[place] = self.chain.fresh(name)
-                self._constant(node.input[place], number)
-                continue
-            if triangle.is_even():
-                raise Unsupported("'%s' has lengths that only a request knows" % name)
-            self.chain.nodes.append(Node("triangle", [""], [name], {"values": triangle.values}))
-            self.dims[name], self.types[name] = triangle.dims, OF_NUMPY.get(triangle.values.dtype, "unknown")
+            if name in self.narrow.wide:
+                node.input[place] = self.narrow.spread(name, self.positions.source)
+
+    def _decoded(self, name: str) -> Optional[List[Any]]:
+        values = self.chain.constants.get(name)
+        return None if values is None or values.dtype != np.int64 else [self.lengths.decode(int(length)) for length in values.reshape(-1)]
+
+    def _reshaped(self, node: Any, attributes: Mapping[str, Any]) -> bool:
+        """A narrow value with other axes of 1."""
+        name = node.input[0]
+        wide, numbers = self.narrow.dims(name), self._decoded(node.input[1]) if len(node.input) > 1 else [int(axis) for axis in attributes.get("axes", ())]
+        if wide is None or numbers is None:
+            return False
+        if node.op_type == "Unsqueeze":
+            rank, rest = len(wide) + len(numbers), iter(wide)
+            new = [int(axis) % rank for axis in numbers]
+            return self.narrow.moved(name, [1 if place in new else next(rest) for place in range(rank)], node.output[0])
+        if node.op_type == "Squeeze":
+            gone = [int(axis) % len(wide) for axis in numbers] or [place for place, length in enumerate(wide) if length == 1]
+            return self.narrow.moved(name, [length for place, length in enumerate(wide) if place not in gone], node.output[0])
+        return self.narrow.moved(name, [(wide[place] if place < len(wide) else 1) if length == 0 else None if length == -1 else length for place, length in enumerate(numbers)], node.output[0])
+
+    def _narrowed(self, node: Any, attributes: Mapping[str, Any]) -> Tuple[bool, Optional[Dims]]:
+        """Whether the node is done; else what its result has as ONNX says, where that is more than here."""
+        followed = node.input and any(node.input[0] in names for names in (self.narrow.wide, self.positions.found, self.triangles.found))
+        found = self.positions.read(node, attributes) if not followed else None
+        if found is not None:
+            self.chain.nodes.append(Node("reshape", [found[0]], [node.output[0]], {"shape": shape_by(self.dims[found[0]], found[1])}))
+            self.narrow.note(node.output[0], found[1], found[2])
+            return True, None
+        for name in node.input:
+            self._place(name)
+        if self._cut(node):
+            return True, None
+        target = self._decoded(node.input[1]) if node.op_type == "Expand" else None
+        if target is not None and (node.input[0] in self.narrow.wide or not all(isinstance(length, int) for length in target)):
+            self.narrow.expand(node.input[0], target, node.output[0])
+            return True, None
+        if not any(name in self.narrow.wide for name in node.input):
+            return False, None
+        if node.op_type in ("Unsqueeze", "Squeeze", "Reshape") and self._reshaped(node, attributes):
+            return True, None
+        wide = self.narrow.after(node, attributes)
+        if wide is None:
+            self._spread(node)
+        return False, wide
+
+    def _cut(self, node: Any) -> bool:
+        """The first elements of a constant, as many as a length that only a request knows: looked up by their positions."""
+        table = self.chain.constants.get(node.input[0])
+        if node.op_type != "Slice" or table is None or not self._is_partial(node.input[2]):
+            return False
+        starts, ends = (self._decoded(name) for name in node.input[1:3])
+        axes, steps = (self._decoded(node.input[place]) if len(node.input) > place and node.input[place] else None for place in (3, 4))
+        if starts is None or ends is None or len(starts) != 1 or starts[0] != 0 or steps not in (None, [1]) or len(axes or [0]) != 1:
+            raise Unsupported(LOST)
+        axis, word = int((axes or [0])[0]) % table.ndim, ends[0]
+        if table.shape[axis] == 1 or one_value(table):
+            raise Unsupported("it cuts an axis of one number by a length that only a request knows")
+        places, output = self.positions.count(word), node.output[0]
+        if all(length == 1 for length in table.shape[:axis]):
+            flat = self.chain.fresh(node.input[0])
+            self.chain.constants[flat], self.dims[flat], self.types[flat] = table.reshape(table.shape[axis:]), list(table.shape[axis:]), self.types[node.input[0]]
+            if axis:
+                places = self.narrow.add("reshape", [places], [*ONE * axis, word], None, places, shape=[1] * axis + [-1])
+            self.chain.nodes.append(Node("gather", [flat, places], [output], {}))
+        else:
+            self.chain.nodes.append(Node("gather", [node.input[0], places], [output], {"axis": axis}))
+        self.dims[output] = [word if place == axis else length for place, length in enumerate(table.shape)]
+        return True
+
+    def _guess(self, node: Any, attributes: Mapping[str, Any]) -> None:
+        """The datatype of a result behind operators that shape inference does not know."""
+        if not node.output or node.output[0] in self.types or not node.input:
+            return
+        if node.op_type == "Cast":
+            self.types[node.output[0]] = DATATYPES.get(self.onnx.TensorProto.DataType.Name(attributes["to"]), "unknown")
+        elif node.op_type in ("ArgMax", "ArgMin"):
+            self.types[node.output[0]] = "INT64"
+        elif node.op_type in ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN"):
+            self.types[node.output[0]] = "BOOL"
+        elif node.domain in ("", "ai.onnx") and node.input[node.op_type == "Where"] in self.types:
+            self.types[node.output[0]] = self.types[node.input[node.op_type == "Where"]]
 
     def _convert(self, node: Any) -> None:
-        self._place_triangles(node)
-        rule = RULES[node.op_type if node.domain in ("", "ai.onnx") else ""]
-        if any(map(self._is_partial, node.input)) and node.op_type not in BY_SHAPES:
-            raise Unsupported(LOST)
+        called = node.op_type if node.domain in ("", "ai.onnx") else "%s::%s" % (node.domain, node.op_type)
+        rule = RULES.get(called)
+        if rule is None and called not in LOOK_UPS:
+            raise KeyError(called)
         for name in node.output[:1]:
             if name in self.types and self.types[name] == "unknown":
                 raise Unsupported("the datatype of its result is none of the daemon's")
         attributes = {attribute.name: self.onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        self._guess(node, attributes)
         made = len(self.chain.nodes)
         for name in node.input:
             self.lengths.named(self.dims.get(name, []))
+        if not self._sure(lambda: self._ruled(node, attributes, rule, made)):
+            raise KeyError(called)
+
+    def _ruled(self, node: Any, attributes: Dict[str, Any], rule: Optional[Rule], made: int) -> bool:
+        """Whether there is something to convert it by."""
+        done, wide = self._narrowed(node, attributes)
+        if done or rule is None:
+            return done
+        if any(map(self._is_partial, node.input)) and node.op_type not in BY_SHAPES:
+            raise Unsupported(LOST)
+        rule(Call(self.chain, node, attributes, self.opset, self.dims, self.types, self.lengths.decode))
+        if wide is not None:
+            self.dims.pop(node.output[0], None)  # ONNX's
+        self.lengths.note(self.chain, self.chain.nodes[made:], self.dims)
+        if wide is not None:
+            self.narrow.note(node.output[0], self.dims[node.output[0]], wide)
+        return True
+
+    def _sure(self, convert_it: Callable[[], bool]) -> bool:
         try:
-            rule(Call(self.chain, node, attributes, self.opset, self.dims, self.types, self.lengths.decode))
-            self.lengths.note(self.chain, self.chain.nodes[made:], self.dims)
+            return convert_it()
         except Unsupported:
             raise
         except Exception as error:  # what a rule did not find in a graph that is not as ONNX says
@@ -236,8 +413,6 @@ def _limits(reader: _Reader) -> List[str]:
             lines.append("input '%s' has no rank, or a datatype that the daemon has not" % name)
     lines += ["node '%s' (reshape): more than one length of its result is not known" % node.outputs[0] for node in reader.chain.nodes
               if node.op == "reshape" and node.parameters["shape"].count(-1) > 1]
-    lines += ["node '%s' is a triangle of lengths that only a request knows, which attention's mask alone may be" % node.outputs[0]
-              for node in reader.chain.nodes if node.op == "triangle"]
     for name in reader.chain.constants:
         if reader.types.get(name) == "unknown":
             lines.append("initializer '%s' has a datatype that the daemon has not" % name)
@@ -266,12 +441,19 @@ def convert(model: Any, *, outputs: Optional[Sequence[str]] = None, max_batch: O
         reader.chain.kept = list(outputs)
         _keep_needed(reader.graph, outputs)
     reader.read()
-    if not reader.lines:
-        fuse(reader.chain, PATTERNS)
-    lines = _limits(reader)
-    if lines:
+    try:
+        if not reader.lines:
+            fuse(reader.chain, PATTERNS)
+            count(reader.chain, reader.inputs, reader.leading())
+        lines = _limits(reader)
+        made = _definition(reader, model.graph.name[:200], max_batch) if not lines else None
+    except Unsupported as reason:
+        raise ConversionError([str(reason)]) from reason
+    except Exception as error:  # what a pattern did not find in a graph that is not as ONNX says
+        raise ConversionError(["the graph is not as ONNX has it: %s %s" % (type(error).__name__, error)]) from error
+    if made is None:
         raise ConversionError(lines)
-    return _definition(reader, model.graph.name[:200], max_batch)
+    return made
 
 
 def _check(model: Any) -> None:

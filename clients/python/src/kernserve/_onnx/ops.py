@@ -7,13 +7,20 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import numpy as np
 
-from ._onnx_chain import Chain, Node
+from .chain import Chain, Node
 
 Dims = List[Union[int, str, None]]  # a length, a word for one, or unknown
+ONE: Dims = [1]
 UNKNOWN = -(2 ** 40)  # and some below: stand in a computed shape for lengths that are not known before a request comes
 FLOATS = ("FP16", "BF16", "FP32", "FP64")
 CONCAT_MOST = 8
 TO_THE_END = 10 ** 9  # and more: no axis is so long
+
+
+# What is done element by element: of operands that are 1 long where another one is not it makes the same as of ones that were repeated.
+ELEMENTS = ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "Mean", "And", "Or", "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Where",
+            "Relu", "Neg", "Abs", "Sign", "Not", "IsNaN", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Reciprocal", "Softplus", "Sin", "Cos", "Floor", "Ceil", "Round",
+            "Elu", "LeakyRelu", "HardSigmoid", "HardSwish", "Gelu", "Clip", "Cast", "Identity", "Dropout")
 
 
 def is_unknown(length: int) -> bool:
@@ -122,6 +129,9 @@ def _one(function: str, floats: bool = True, **renamed: str) -> Rule:
     return rule
 
 
+NEUTRAL = {"add": 0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}
+
+
 def _scalar(call: Call, name: str, other: str) -> Optional[float]:
     """A constant that can go as the parameter `a`: it changes no shape."""
     values = call.chain.constants.get(name)
@@ -129,6 +139,14 @@ def _scalar(call: Call, name: str, other: str) -> Optional[float]:
         return None
     number = float(values.reshape(-1)[0])
     return number if math.isfinite(number) and abs(number) < 2 ** 53 else None
+
+
+def _changes_nothing(call: Call, function: str, name: str, other: str) -> bool:
+    """Such as a mask of zeros that is added."""
+    values, dims = call.chain.constants.get(name), call.dims.get(other)
+    if values is None or dims is None or function not in NEUTRAL or values.ndim > len(dims) or other in call.chain.constants or not np.all(values == NEUTRAL[function]):
+        return False
+    return all(length in (1, known) for length, known in zip(values.shape[::-1], dims[::-1]))
 
 
 def _two(function: str, commutes: bool = True) -> Rule:
@@ -140,18 +158,36 @@ def _two(function: str, commutes: bool = True) -> Rule:
             if _scalar(call, call.inputs[1], call.inputs[0]) is None:
                 raise Unsupported("its operands have different datatypes")
         left = call.inputs[0]
+        if function == "div" and _scalar(call, left, call.inputs[1]) == 1.0:
+            call.add("map", call.inputs[1:], call.outputs[0], op="reciprocal")
+            return
         if len(call.inputs) == 1:
             call.alias(left, call.outputs[0])
         for place, right in enumerate(call.inputs[1:], 2):
             name = call.outputs[0] if place == len(call.inputs) else call.chain.fresh(call.outputs[0])
             a, swapped = _scalar(call, right, left), _scalar(call, left, right) if commutes else None
-            if a is not None:
+            kept = next((one for one, gone in ((left, right), (right, left)) if (commutes or one == left) and _changes_nothing(call, function, gone, one)), None)
+            if kept is not None:
+                call.alias(kept, name)
+                call.dims.setdefault(name, list(call.shape(kept)))
+            elif a is not None:
                 call.add("map", [left], name, op=function, a=a)
             elif swapped is not None:
                 call.add("map", [right], name, op=function, a=swapped)
             else:
                 call.add("map", [left, right], name, op=function)
             left = name
+    return rule
+
+
+def _logical(function: str, neutral: bool) -> Rule:
+    """With the truth that changes nothing it is the other operand."""
+    def rule(call: Call) -> None:
+        for name, other in (call.inputs, call.inputs[::-1]):
+            values = call.chain.constants.get(name)
+            if values is not None and values.size == 1 and bool(values.reshape(-1)[0]) == neutral and values.ndim <= len(call.shape(other)):
+                return call.alias(other, call.outputs[0])
+        return _two(function)(call)
     return rule
 
 
@@ -174,6 +210,17 @@ def _gelu(call: Call) -> None:
     call.need_floats()
     tanh = call.attributes.get("approximate", b"none") == b"tanh"
     call.add("map", call.inputs, call.outputs[0], op="gelu_tanh" if tanh else "gelu")
+
+
+def _hard(call: Call) -> None:
+    """HardSigmoid; HardSwish, which is x times it."""
+    call.need_floats()
+    swish = call.op == "HardSwish"
+    slope, offset = (1 / 6, 0.5) if swish else (call.attributes.get("alpha", 0.2), call.attributes.get("beta", 0.5))
+    bent = call.add("map", call.inputs, op="linear", a=float(slope), b=float(offset))
+    gate = call.add("map", [bent], None if swish else call.outputs[0], op="clamp", a=0.0, b=1.0)
+    if swish:
+        call.add("map", [gate, call.inputs[0]], call.outputs[0], op="mul")
 
 
 def _cast(call: Call) -> None:
@@ -280,6 +327,17 @@ def _reduce(function: str) -> Rule:
         if widened:
             call.add("map", [name], call.outputs[0], op="cast", out_datatype=datatype)
     return rule
+
+
+def _cumsum(call: Call) -> None:
+    """Sums of integers are INT64."""
+    rank, source, target = len(call.shape(call.inputs[0])), call.datatype(call.inputs[0]), call.datatype(call.inputs[0])
+    flags = {name: True for name in ("exclusive", "reverse") if call.attributes.get(name)}
+    axis = call.axis(int(call.constant(1, "axis").reshape(-1)[0]), rank)
+    widened = source not in (*FLOATS, "INT64")
+    name = call.add("scan", call.inputs[:1], None if widened else call.outputs[0], axis=axis, **flags)
+    if widened:
+        call.add("map", [name], call.outputs[0], op="cast", out_datatype=target)
 
 
 def _arg(function: str) -> Rule:
@@ -426,7 +484,7 @@ def _pad(call: Call) -> None:
              value=value if mode == "constant" and value else None)
 
 
-def _may_repeat(length: Any, wanted: Any) -> bool:
+def is_repeat(length: Any, wanted: Any) -> bool:
     """Of two lengths with words of their own one may be 1 while the other is not; one without a word is what the graph makes equal."""
     return bool(length == 1) or length != wanted and not any(not word or str(word).startswith(("?", "unk__")) for word in (length, wanted))
 
@@ -437,7 +495,7 @@ def _expand(call: Call) -> None:
     shape = [1] * (len(dims) - len(shape)) + shape
     for place in range(len(dims)):
         if shape[-1 - place] == 1 or is_unknown(shape[-1 - place]):
-            if is_unknown(shape[-1 - place]) and _may_repeat(dims[-1 - place], call.decode(shape[-1 - place])):
+            if is_unknown(shape[-1 - place]) and is_repeat(dims[-1 - place], call.decode(shape[-1 - place])):
                 raise Unsupported("it repeats along an axis whose length is not known")
             shape[-1 - place] = 0
     if any(map(is_unknown, shape)):
@@ -495,24 +553,26 @@ def _topk(call: Call) -> None:
 
 
 def _where(call: Call) -> None:
+    if len(call.inputs) != 3:
+        raise Unsupported("it has %d operands" % len(call.inputs))
     call.add("map", call.inputs, call.outputs[0], op="where")
 
 
 RULES: Dict[str, Rule] = {
     "Add": _two("add"), "Sub": _two("sub", False), "Mul": _two("mul"), "Div": _two("div", False), "Pow": _two("pow", False),
-    "Min": _two("min"), "Max": _two("max"), "Sum": _two("add"), "Mean": _mean, "And": _two("and"), "Or": _two("or"), "Xor": _two("xor"),
+    "Min": _two("min"), "Max": _two("max"), "Sum": _two("add"), "Mean": _mean, "And": _logical("and", True), "Or": _logical("or", False), "Xor": _two("xor"),
     "Equal": _two("eq"), "Less": _two("lt", False), "LessOrEqual": _two("le", False), "Greater": _two("gt", False),
     "GreaterOrEqual": _two("ge", False), "Where": _where,
     "Relu": _one("relu", False), "Neg": _one("neg", False), "Abs": _one("abs", False), "Sign": _one("sign", False), "Not": _one("not", False),
     "IsNaN": _one("isnan", False), "Sigmoid": _one("sigmoid"), "Tanh": _one("tanh"), "Erf": _one("erf"), "Exp": _one("exp"), "Log": _one("log"),
     "Sqrt": _one("sqrt"), "Reciprocal": _one("reciprocal"), "Softplus": _one("softplus"), "Sin": _one("sin"), "Cos": _one("cos"),
     "Floor": _one("floor"), "Ceil": _one("ceil"), "Round": _one("round"), "Elu": _one("elu", a="alpha"), "LeakyRelu": _one("leaky_relu", a="alpha"),
-    "Gelu": _gelu, "Clip": _clip, "Cast": _cast, "Identity": _identity, "Dropout": _identity, "BatchNormalization": _batch_norm,
+    "HardSigmoid": _hard, "HardSwish": _hard, "Gelu": _gelu, "Clip": _clip, "Cast": _cast, "Identity": _identity, "Dropout": _identity, "BatchNormalization": _batch_norm,
     "MatMul": _matmul, "Gemm": _gemm, "Softmax": _softmax, "LogSoftmax": _softmax, "LayerNormalization": _layer_norm,
     "RMSNormalization": _layer_norm, "ReduceSum": _reduce("sum"), "ReduceMean": _reduce("mean"), "ReduceMax": _reduce("max"),
     "ReduceMin": _reduce("min"), "ReduceProd": _reduce("prod"), "ReduceL1": _reduce("l1norm"), "ReduceL2": _reduce("l2norm"),
     "ReduceSumSquare": _reduce("sumsq"), "ReduceLogSum": _reduce("logsum"), "ReduceLogSumExp": _reduce("logsumexp"),
-    "ArgMax": _arg("argmax"), "ArgMin": _arg("argmin"), "TopK": _topk, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze,
+    "ArgMax": _arg("argmax"), "ArgMin": _arg("argmin"), "TopK": _topk, "CumSum": _cumsum, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze, "Transpose": _transpose, "Concat": _concat, "Slice": _slice, "Split": _split, "Pad": _pad, "Expand": _expand,
     "Tile": _tile, "Gather": _gather, "GatherElements": _gather_elements,
 }

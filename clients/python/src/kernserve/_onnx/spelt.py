@@ -7,8 +7,8 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from ._onnx_chain import Node, View
-from ._onnx_moves import Better, _lengths, _node, reshape_to, same_but_ones
+from .chain import Node, View
+from .moves import Better, _lengths, _node, reshape_to, same_but_ones
 
 Reduced = Tuple[str, List[int]]  # a value, and axes of it
 
@@ -113,6 +113,24 @@ def norm(view: View, node: Node) -> Better:
                 continue
             weights = [other for other in rest if other is not root]
             return _normed(view, node, centred, inverse[1], weights[0] if weights else "")
+    return None
+
+
+def rms(view: View, node: Node) -> Better:
+    """x / sqrt(mean x^2 + eps) over the last axes, by a reciprocal."""
+    if not node.is_map("mul") or len(node.inputs) != 2:
+        return None
+    for x, root in (node.inputs, node.inputs[::-1]):
+        inverse = view.map_of(root, "reciprocal")
+        inner = view.map_of(inverse.inputs[0], "sqrt") if inverse is not None else view.map_of(root, "rsqrt")
+        shifted = view.map_of(inner.inputs[0], "add") if inner is not None else None
+        eps = view.operand(shifted) if shifted is not None else None
+        squares = _reduced(view, shifted.inputs[0], "mean") if shifted is not None and eps is not None and eps >= 0 else None
+        dims = _lengths(view, x)
+        if squares is None or dims is None or view.factors(squares[0], 1) != ([x, x], 1.0) or not _spread(view, root, x, squares[1]):
+            continue
+        if squares[1] == list(range(len(dims) - len(squares[1]), len(dims))):
+            return Node("norm", [x], node.outputs, {"kind": "rms", "axis": squares[1], "eps": eps})
     return None
 
 
@@ -232,3 +250,17 @@ def table(view: View, node: Node) -> Better:
         view.chain.constants[fresh], view.chain.ranks[fresh], view.chain.dims[fresh] = made, made.ndim, list(made.shape)
         return Node("gather", [fresh, gather.inputs[1]], node.outputs, gather.parameters)
     return None
+
+
+def table_of_table(view: View, node: Node) -> Better:
+    """Rows of a constant table by what is looked up in another one are rows of a third."""
+    inner = view.makers.get(node.inputs[1]) if node.op == "gather" and len(node.inputs) == 2 and not node.parameters else None
+    if inner is None or inner.op != "gather" or len(inner.inputs) != 2 or inner.parameters or not view.alone(node.inputs[1]):
+        return None
+    rows, places = view.chain.constants.get(node.inputs[0]), view.chain.constants.get(inner.inputs[0])
+    if rows is None or places is None or places.ndim != 1 or places.size > rows.shape[0] or not np.all((places >= -rows.shape[0]) & (places < rows.shape[0])):
+        return None
+    fresh = view.chain.fresh(node.inputs[0])
+    view.chain.constants[fresh] = rows if np.array_equal(places, np.arange(rows.shape[0])) else np.ascontiguousarray(rows[places])
+    view.chain.ranks[fresh], view.chain.dims[fresh] = rows.ndim, list(view.chain.constants[fresh].shape)
+    return Node("gather", [fresh, inner.inputs[1]], node.outputs, {})

@@ -6,7 +6,7 @@ from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 
-from ._onnx_ops import RULES, Call, Rule, Unsupported
+from .ops import RULES, Call, Rule, Unsupported
 
 CODES = ("INT8", "FP8E4M3", "FP8E5M2")  # of quantize and dequantize
 RANGES: Dict[str, Tuple[float, float]] = {"INT8": (-128.0, 127.0), "UINT8": (0.0, 255.0), "INT16": (-32768.0, 32767.0), "UINT16": (0.0, 65535.0)}

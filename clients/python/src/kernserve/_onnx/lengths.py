@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
-from ._onnx_chain import Chain, Node
-from ._onnx_ops import UNKNOWN, Dims, Unsupported, is_unknown
+from .chain import Chain, Node
+from .ops import UNKNOWN, Dims, Unsupported, is_unknown
 
 Trial = Tuple[int, ...]  # what a length is in each of the trials
 TRIALS = 3
@@ -129,10 +129,13 @@ class Lengths:
             return [first[axis] for axis in parameters["perm"]]
         if node.op == "map":
             return broadcast(given)
-        if node.op in ("softmax", "norm"):
+        if node.op in ("softmax", "norm", "scan"):
             return list(first)
         if node.op == "matmul":
             return _product_of(node, given)
+        if node.op == "reduce" and isinstance(parameters["axis"], list):
+            gone = [axis % len(first) for axis in parameters["axis"]]
+            return [1 if place in gone else length for place, length in enumerate(first) if parameters["keepdims"] or place not in gone]
         if node.op == "concat":
             axis = parameters["axis"]
             length = self.length([sum(trial) for trial in zip(*(self.trial(dims[axis]) for dims in given))])

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 import numpy as np
 
 NAME_MAX = 128  # of nodes and values
+EQUAL_MOST = 4096  # elements of a constant that is looked for among others
 ENDS_MAX = 40  # of inputs and outputs
 ACTIVATIONS = {"matmul": ("relu", "gelu", "silu"), "norm": ("relu", "gelu", "gelu_tanh", "silu")}
 
@@ -46,6 +47,15 @@ class Chain:
             number += 1
         return "%s.%d" % (stem, number)
 
+    def fresh_of(self, nodes: Sequence[Node], stem: str) -> str:
+        """And that none of these nodes has, which are not in the chain yet."""
+        name, number = self.fresh(stem), 0
+        taken = {each for node in nodes for each in node.outputs}
+        while name in taken:
+            number += 1
+            name = self.fresh("%s.%d" % (stem, number))
+        return name
+
     def makers(self) -> Dict[str, Node]:
         return {name: node for node in self.nodes for name in node.outputs if name}
 
@@ -55,6 +65,15 @@ class Chain:
             for name in node.inputs:
                 counts[name] = counts.get(name, 0) + 1
         return counts
+
+    def rename(self, name: str, other: str) -> None:
+        """Each takes the name of the other."""
+        both = {name: other, other: name}
+        for node in self.nodes:
+            node.inputs, node.outputs = ([both.get(value, value) for value in names] for names in (node.inputs, node.outputs))
+        tables: List[Dict[str, Any]] = [self.constants, self.ranks, self.dims, self.types]
+        for table in tables:
+            table.update({both[key]: table.pop(key) for key in both if key in table})
 
     def drop_aliases(self) -> None:
         """An output's name goes to the node that makes the value; where that is another output, an input or a constant, it stays a node."""
@@ -306,14 +325,36 @@ FIRST: Tuple[Pattern, ...] = (_gelu, _norm)
 LAST: Tuple[Pattern, ...] = (_affine, _bias, _activation, _transposed)
 
 
+def join_equals(chain: Chain) -> None:
+    """Nodes that make the same of the same are one, and so are small constants."""
+    first: Dict[Any, str] = {}
+    same: Dict[str, str] = {}
+    for name, values in chain.constants.items():
+        if values.size <= EQUAL_MOST and name not in chain.kept:
+            same[name] = first.setdefault((values.dtype.str, values.shape, values.tobytes()), name)
+    kept: List[Node] = []
+    for node in chain.nodes:
+        node.inputs = [same.get(name, name) for name in node.inputs]
+        key = (node.op, tuple(node.inputs), repr(sorted(node.parameters.items(), key=lambda item: item[0])), len(node.outputs))
+        other = first.get(key)
+        if other is not None and len(node.outputs) == 1 and node.outputs[0] not in chain.kept and node.op not in ("triangle", "unsupported"):
+            same[node.outputs[0]] = other
+        else:
+            first.setdefault(key, node.outputs[0])
+            kept.append(node)
+    chain.nodes = kept
+
+
 def fuse(chain: Chain, patterns: Sequence[Sequence[Pattern]]) -> None:
     """Each group until none of its patterns is found. What a pattern leaves without a use goes."""
+    join_equals(chain)
     chain.drop_aliases()
     chain.drop_unused()
     for group in patterns:
         while _found(chain, group):
             chain.drop_aliases()
             chain.drop_unused()
+        join_equals(chain)
 
 
 def _found(chain: Chain, group: Sequence[Pattern]) -> bool:

@@ -7,11 +7,11 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from ._datatypes import OF_NUMPY
-from ._onnx_chain import Node, View
-from ._onnx_lengths import broadcast
-from ._onnx_moves import Better, _node, reshape_to
-from ._onnx_ops import RULES, Call, Dims, Unsupported, shape_by
+from .._datatypes import OF_NUMPY
+from .chain import Node, View
+from .lengths import broadcast
+from .moves import Better, _node, reshape_to
+from .ops import RULES, Call, Dims, Unsupported, shape_by
 
 FLOATS = ("FP32", "FP16", "BF16")  # what attention computes
 DEPTH_MOST = 256
@@ -296,11 +296,13 @@ def attention(view: View, node: Node) -> Better:
 
 
 def _is_causal(view: View, mask: Mask, scores: Sequence[Any], alone: bool) -> bool:
-    """A triangle that a graph makes of a request's lengths."""
+    """A triangle that a graph makes of a request's lengths, or a band below the diagonal: a window."""
     node, dims = view.makers.get(mask.name), _dims(view, mask.name)
     if node is None or node.op != "triangle" or dims is None or not _same(dims[-2], scores[2]) or not _same(dims[-1], scores[3]) or any(length != 1 for length in dims[:-2]):
         return False
     below, above = (float(value) for value in node.parameters["values"])
+    if node.parameters["band"].low != 0 or node.parameters["band"].high == 0:
+        return False
     if mask.kind == "added":
         return mask.factor > 0 and below == 0 and (above <= HIDES if alone else above == -math.inf)
     keeps = (below, above) == ((1.0, 0.0) if mask.kind.startswith("keeps") else (0.0, 1.0))
@@ -355,8 +357,13 @@ def _fused(view: View, node: Node, given: Sequence[str], shapes: Sequence[List[A
         parameters["softcap"] = scores.softcap
         scores.factor *= scores.softcap
     parameters["scale"] = scores.factor
+    highs = [view.makers[mask.name].parameters["band"].high for mask in triangles]
     if triangles and parameters.setdefault("causal", "top_left") != "top_left":
         return None
+    if any(highs) and "window" in parameters:
+        return None
+    if any(highs):
+        parameters["window"] = min(high for high in highs if high)
     return [*nodes, *_ended(view, node, [*names, *([mask] if mask else [])], [*dims[:3], shapes[2][3]], parameters, three)]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
-from ._onnx_ops import RULES, Call, Dims, Unsupported
+from .ops import RULES, Call, Dims, Unsupported
 
 SPATIAL_MOST = 2
 

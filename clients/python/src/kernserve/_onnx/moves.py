@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, List, Optional, Sequence, Union
 
 import numpy as np
 
-from ._onnx_chain import Node, View
-from ._onnx_ops import shape_by
+from .chain import Node, View
+from .ops import shape_by
 
 Better = Union[None, Node, List[Node]]
 
@@ -74,7 +75,7 @@ def _joined(view: View, node: Node, dims: Optional[List[Any]]) -> Better:
         return Node("reshape", [source], node.outputs, {"shape": [0] * len(dims)})
     if source == node.inputs[0]:
         return None
-    if all(length > 0 or length == -1 for length in node.parameters["shape"]):
+    if all(length > 0 or length == -1 for length in node.parameters["shape"]) and node.parameters["shape"].count(-1) < 2:
         return Node("reshape", [source], node.outputs, node.parameters)
     shape = shape_by(words[0], words[1]) if words[0] is not None and words[1] is not None else [-1, -1]
     return Node("reshape", [source], node.outputs, {"shape": shape}) if shape.count(-1) < 2 else None
@@ -91,7 +92,7 @@ def transposes(view: View, node: Node) -> Better:
         return None
     if node.op == "reduce":
         return _reduce(view, node, made)
-    return _reshape(view, node, made) if node.op == "reshape" else None
+    return _reshape(view, node, made) or _merged(view, node, made) if node.op == "reshape" else None
 
 
 def _map(view: View, node: Node) -> Better:
@@ -152,6 +153,32 @@ def _reshape(view: View, node: Node, made: Node) -> Better:
     turned = [next(one) if length == 1 else inner_axes.index(next(rest)) for length in after]
     inner = _node(view, "reshape", made.inputs, None, inner_dims, node.outputs[0], shape=shape)
     return [inner, Node("transpose", inner.outputs, node.outputs, {"perm": turned})]
+
+
+def _merged(view: View, node: Node, made: Node) -> Better:
+    """A reshape that joins axes which lie side by side in front of the transpose, too."""
+    perm, source, before, after = made.parameters["perm"], _lengths(view, made.inputs[0]), _lengths(view, node.inputs[0]), _lengths(view, node.outputs[0])
+    if source is None or before is None or after is None or len(after) >= len(before) or source.count(None) > 1:
+        return None
+    groups: List[List[int]] = []
+    rest = list(range(len(before)))
+    for length in after:
+        group = [rest.pop(0)] if rest else []
+        while rest and None not in (length, before[group[-1]], before[rest[0]]) and math.prod(before[axis] or 0 for axis in group) < (length or 0):
+            group.append(rest.pop(0))
+        axes = [perm[axis] for axis in group]
+        if not group or [before[axis] for axis in group] != [None] and math.prod(before[axis] or 0 for axis in group) != length or axes != list(range(axes[0], axes[0] + len(axes))):
+            return None
+        groups.append(axes)
+    if rest:
+        return None
+    order = sorted(groups)
+    inner_dims = [None if [source[axis] for axis in axes] == [None] else math.prod(source[axis] or 0 for axis in axes) for axes in order]
+    shape = reshape_to(inner_dims)
+    if shape is None:
+        return None
+    inner = _node(view, "reshape", made.inputs, None, inner_dims, node.outputs[0], shape=shape)
+    return [inner, Node("transpose", inner.outputs, node.outputs, {"perm": [order.index(axes) for axes in groups]})]
 
 
 def windows(view: View, node: Node) -> Better:

@@ -1,0 +1,1 @@
+"""What kernserve.onnx converts graphs by."""
