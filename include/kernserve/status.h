@@ -45,6 +45,7 @@ extern "C" {
     X(TENSOR, 404, "tensor", 0)                                                                                        \
     X(CONTENT, 404, "content", 0)                                                                                      \
     X(LOST, 410, "lost", 0)                                                                                            \
+    X(PLACED, 409, "placed", 0)                                                                                        \
     X(PRECONDITION, 412, "precondition", 0)                                                                            \
     X(RESIDENT_FULL, 507, "resident_full", 0)                                                                          \
     X(QUOTA, 507, "quota", 0)                                                                                          \

@@ -358,22 +358,12 @@ static ks_status check_device(const ks_api_view *view, const ks_document_request
                               ks_error *error)
 {
     int device;
-    const ks_workers *workers = view->workers;
     const ks_route *route = request->route;
     *query = route->query;
-    if (!workers || !ks_route_is_of_device(route->id)) return KS_OK;
+    if (!view->workers || !ks_route_is_of_device(route->id)) return KS_OK;
     *query = ks_query_device(route->query, &device);
     if (device < 0) return KS_OK; /* it is of all */
-    const int row = ks_workers_find(workers, device);
-    if (row < 0) return ks_fail(error, KS_PARAMETER, "device=%d: no worker has it", device);
-    if (row == view->worker) return KS_OK;
-    if (!ks_worker_is_up(&workers->row[row]) || (request->infers && !atomic_load(&workers->row[row].accepts)))
-        return ks_fail(error, KS_UNAVAILABLE, "the worker of device %d is down", device);
-    return ks_fail(
-        error, KS_UNSUPPORTED,
-        "device=%d is another worker's, and this connection cannot go there: use HTTP/1.1 without TLS, with the "
-        "head in one piece",
-        device);
+    return ks_view_check_device(view, device, request->infers != NULL, error);
 }
 
 ks_status ks_document_make(ks_api_view *view, const ks_document_request *request, ks_text *out, int *code,

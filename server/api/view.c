@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include "base/clock.h"
+
 /* A document may be asked for while a shard still opens its engine, or closes it. Nothing on a request's path takes this.
  */
 static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -10,6 +12,21 @@ static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
 int ks_view_device(const ks_api_view *view)
 {
     return view->workers && view->workers->count > 1 ? view->workers->row[view->worker].device : -1;
+}
+
+ks_status ks_view_check_device(const ks_api_view *view, int device, bool data, ks_error *error)
+{
+    const ks_workers *workers = view->workers;
+    const int row = ks_workers_find(workers, device);
+    if (row < 0) return ks_fail(error, KS_PARAMETER, "device=%d: no worker has it", device);
+    if (row == view->worker) return KS_OK;
+    if (!ks_worker_is_up(&workers->row[row]) || (data && !ks_worker_serves(&workers->row[row], ks_now_ns())))
+        return ks_fail(error, KS_UNAVAILABLE, "the worker of device %d is down", device);
+    return ks_fail(
+        error, KS_UNSUPPORTED,
+        "device=%d is another worker's, and this connection cannot go there: use HTTP/1.1 without TLS, with the "
+        "head in one piece",
+        device);
 }
 
 void ks_view_missing(const ks_api_view *view, unsigned answered, ks_text *out)

@@ -65,6 +65,9 @@ typedef struct ks_api_view {
 
 /* The device of this worker, where it is one of several; -1: what a document is about needs no name. */
 int ks_view_device(const ks_api_view *view);
+/* Of a request that names a device, whose connection would have gone to that worker: that it is this one's. data: of a data listener.
+ * KS_PARAMETER: no worker has it; KS_UNAVAILABLE; KS_UNSUPPORTED: the connection cannot go there. */
+ks_status ks_view_check_device(const ks_api_view *view, int device, bool data, ks_error *error);
 /* ,"missing":[1,2]: the devices of workers that have not answered. answered: their rows, as bits. */
 void ks_view_missing(const ks_api_view *view, unsigned answered, ks_text *out);
 

@@ -150,14 +150,17 @@ bool ks_is_connect(const ks_conn *conn);
 ks_status ks_find_route(const ks_http *http, ks_conn *conn);
 /* Behind the check of access, with what ks_find_route has said. */
 ks_status ks_find_own_route(const ks_http *http, ks_conn *conn, ks_status found);
-/* The row of the other worker whose request it is, whose head has been read and is still in the socket; -1: it is this one's. */
-int ks_find_worker(const ks_http *http, ks_conn *conn);
+/* The row of the other worker whose request it is: by device=N, or by the tensors that it names. Its head has been read and is still in the
+ * socket, as are n bytes of its body. -1: it is this one's; KS_WORKER_LATER: more of the body is to come, which has the names. */
+enum { KS_WORKER_LATER = -2 };
+int ks_find_worker(ks_http *http, ks_conn *conn, const char *body, size_t n);
 bool ks_is_one_of_several(const ks_http *http); /* workers */
 /* The daemon ends, or this worker (of which the fault of a request may be the first sign), whose clients another one serves: a response is the
  * last one of its connection. */
 bool ks_is_leaving(const ks_http *http, ks_status fault);
 /* Of one of several: all of them are to make the change that the request asks this one for. */
 bool ks_is_change_of_all(const ks_http *http, const ks_conn *conn);
-/* What several workers refuse: what would be in one of them alone. KS_UNSUPPORTED. */
+/* What several workers refuse: what would change one of them alone (KS_UNSUPPORTED), and a device that is not this one's. device=N leaves the
+ * query of an inference. */
 ks_status ks_check_worker(const ks_http *http, ks_conn *conn);
 #endif

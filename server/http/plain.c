@@ -423,6 +423,7 @@ static void take_part(ks_http *http, ks_conn *conn, size_t n)
     ks_plain_conn *t = ks_plain_conn_of(conn);
     char *const peeked = http->plain->peeked;
     const size_t there = t->part + n, empty = empty_lines(peeked, there);
+    if (empty == 0 && ks_io_leave_part(http, conn, n)) return;
     if (!ks_io_take(conn->fd, peeked + t->part, n, 0)) {
         ks_plain_hang_up(http, conn);
         return;
@@ -439,19 +440,23 @@ static void take_part(ks_http *http, ks_conn *conn, size_t n)
         ks_plain_hang_up(http, conn);
     if (!ks_conn_is_plain(conn)) return;
     if (empty == there) ks_conn_enter(conn, KS_AT_IDLE);
-    if (empty == there || conn->state == KS_AT_HEAD) return;
-    ks_conn_enter(conn, KS_AT_HEAD);
-    conn->since_ns = http->now_ns;
+    if (empty < there) ks_io_wait_for_head(http, conn);
 }
 
-/* To the worker whose request it is. Nothing of it has been taken from the socket, which leaves this epoll: a copy of its descriptor lives on. */
-static bool hand_over(ks_http *http, ks_conn *conn)
+/* To the worker whose request it is. Nothing of it has been taken from the socket, which leaves this epoll: a copy of its descriptor lives on.
+ * n: bytes of it that are seen. Only of one of several workers, apart from what each request takes. */
+static __attribute__((noinline)) bool hand_over(ks_http *http, ks_conn *conn, size_t n)
 {
-    if (!http->api->workers || ks_plain_conn_of(conn)->part > 0) return false;
-    const int row = ks_find_worker(http, conn);
-    if (row < 0 ||
-        !http->api->hand_over.give(http->api->hand_over.context, row, conn->fd, http->engine == NULL, conn->loopback))
-        return false;
+    const ks_plain_conn *t = ks_plain_conn_of(conn);
+    const ks_hand_over *const other = &http->api->hand_over;
+    if (t->part > 0) return false;
+    const int row = ks_find_worker(http, conn, http->plain->peeked + t->head_length, n - t->head_length);
+    if (row == KS_WORKER_LATER && n < http->plain->look_most) {
+        ks_io_wait_for_head(http, conn);
+        return true;
+    }
+    if (row < 0 || !other->give(other->context, row, conn->fd, http->engine == NULL, conn->loopback)) return false;
+    ks_metrics_add(http->metrics, KS_COUNT_worker_handovers, 1);
     epoll_ctl(http->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
     ks_plain_hang_up(http, conn);
     return true;
@@ -467,7 +472,7 @@ static void read_next(ks_http *http, ks_conn *conn)
         ks_plain_hang_up(http, conn);
     else if (know_head(http, conn, ks_plain_conn_of(conn)->part + (size_t)n, &read) == LATER)
         take_part(http, conn, (size_t)n);
-    else if (read == KS_OK && hand_over(http, conn))
+    else if (http->api->workers && read == KS_OK && hand_over(http, conn, (size_t)n))
         return;
     else if (read == KS_OK && is_for_library(http, conn, &reason))
         pass_on(http, conn, reason);

@@ -25,6 +25,7 @@ typedef struct ks_plain_conn {
     char *long_head; /* a longer one, cut into strings, until its request is over, or a part of one; NULL: none */
     size_t
         part; /* bytes of a head that has no end yet, taken from the socket: in head, or in long_head; kept is 0 then */
+    size_t looks;       /* at parts of a head that were left in the socket */
     size_t part_room;   /* of long_head then */
     size_t head_length; /* of the request, in the socket: with empty lines in front of it, without the part */
     size_t head_left;   /* how much of that lies there yet */
@@ -95,6 +96,12 @@ typedef enum ks_move {
 size_t ks_io_interim_rest(ks_plain_conn *t, char out[KS_CONTINUE]);
 /* Of a response. */
 ks_move ks_io_send(ks_http *http, ks_conn *conn);
+
+/* More of its next request is to come, of which something is there. */
+void ks_io_wait_for_head(const ks_http *http, ks_conn *conn);
+/* Of one of several workers: whether the n bytes of a part of a head stay in the socket, as they do of a head in few pieces, which may be
+ * another worker's. */
+bool ks_io_leave_part(const ks_http *http, ks_conn *conn, size_t n);
 
 /* n bytes that are known to be there, from looking at them, however few a call gives. flags: MSG_TRUNC throws them away. False: the
  * connection is to end. */

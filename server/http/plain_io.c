@@ -261,3 +261,24 @@ void ks_io_queue_turn(ks_http *http)
         if (move(http, conn) == KS_MOVED) ks_io_queue_join(http, conn);
     } while (http->io_queued > 0 && ks_now_ns() < http->moves_until_ns);
 }
+
+/* --- heads ------------------------------------------------------------------------------------------------------- */
+
+void ks_io_wait_for_head(const ks_http *http, ks_conn *conn)
+{
+    if (conn->state == KS_AT_HEAD) return;
+    ks_conn_enter(conn, KS_AT_HEAD);
+    conn->since_ns = http->now_ns;
+}
+
+bool ks_io_leave_part(const ks_http *http, ks_conn *conn, size_t n)
+{
+    enum { LOOKS = 8 };
+    ks_plain_conn *t = ks_plain_conn_of(conn);
+    if (conn->state != KS_AT_HEAD) t->looks = 0;
+    if (!http->api->workers || t->part > 0 || conn->fin_ns || n >= http->plain->look_most || t->looks == LOOKS)
+        return false;
+    t->looks++;
+    ks_io_wait_for_head(http, conn);
+    return true;
+}

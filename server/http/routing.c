@@ -3,9 +3,17 @@
  * Owns      nothing: what it finds is the connection's (conn->route).
  * Interface http_parts.h
  * Threads   the connection's shard. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/util.h"
+#include "codec/decode.h"
+#include "codec/format.h"
 #include "http/http_parts.h"
+#include "http/plain.h"
+#include "resident/placed.h"
 
 ks_status ks_request_absolute(ks_conn *conn)
 {
@@ -74,29 +82,193 @@ bool ks_is_leaving(const ks_http *http, ks_status fault)
     return http->engine && (state == KS_STATE_DRAINING || (lost && ks_is_one_of_several(http)));
 }
 
-int ks_find_worker(const ks_http *http, ks_conn *conn)
+/* The row where it may go; -1: it stays, and its look-up says why. */
+static int row_that_serves(const ks_http *http, int row)
+{
+    if (row < 0 || row == http->api->worker) return -1;
+    const ks_worker_row *to = &http->api->workers->row[row];
+    const bool serves = http->engine ? ks_worker_serves(to, ks_now_ns()) : ks_worker_is_up(to);
+    return serves ? row : -1;
+}
+
+static bool is_infer(const ks_conn *conn)
+{
+    return conn->route.id == KS_ROUTE_INFER;
+}
+
+static bool is_put(const ks_conn *conn)
+{
+    return conn->route.handler == KS_HANDLER_tensors && conn->method == KS_METHOD_PUT;
+}
+
+/* A member of the query, which need not be the first one; false: it has none. */
+static bool query_has(const char *query, const char *name, ks_query_pair *pair)
+{
+    while (ks_query_next(&query, pair))
+        if (strcmp(pair->name, name) == 0 && pair->value_length >= 0) return true;
+    return false;
+}
+
+/* device=N, in front of any query that has it, and anywhere in a PUT's. -1: none, or it is no index. */
+static int device_of(const ks_conn *conn)
 {
     int device;
-    const char *const query = strchr(conn->target, '?');
-    if (!http->api->hand_over.give || !ks_is_one_of_several(http) || !query) return -1;
-    ks_query_device(query + 1, &device);
-    if (device < 0 || ks_find_route(http, conn) != KS_OK || !ks_route_is_of_device(conn->route.id)) return -1;
-    const int row = ks_workers_find(http->api->workers, device);
-    const ks_worker_row *to = row < 0 ? NULL : &http->api->workers->row[row];
-    const bool there = to && ks_worker_is_up(to) && (http->engine == NULL || atomic_load(&to->accepts));
-    return there && row != http->api->worker ? row : -1;
+    ks_query_pair pair;
+    ks_query_device(conn->route.query, &device);
+    if (device >= 0 || !is_put(conn) || !query_has(conn->route.query, "device", &pair)) return device;
+    char text[sizeof pair.value + sizeof "device="];
+    snprintf(text, sizeof text, "device=%s", pair.value);
+    ks_query_device(text, &device);
+    return device;
+}
+
+/* --- the names of a request, unread ------------------------------------------------------------------------------- */
+
+/* Rows of workers that have a tensor alone which the request names. */
+typedef struct ks_naming {
+    const ks_store *store;
+    const char *tenant;
+    unsigned rows; /* as bits */
+} ks_naming;
+
+static void add_name(ks_naming *naming, const char *name, size_t length)
+{
+    int row = 0;
+    const ks_placing placing = ks_store_placing(naming->store, naming->tenant, name, length, &row);
+    if (placing == KS_PLACED_HERE || placing == KS_PLACED_ELSEWHERE) naming->rows |= 1u << row;
+}
+
+/* The token's tenant, or in a request of /v2/tensors the one that an operator asks about. */
+static const char *tenant_of(const ks_conn *conn, ks_query_pair *pair)
+{
+    const bool asks = conn->route.handler == KS_HANDLER_tensors && conn->head.rights & KS_RIGHT_OPERATOR;
+    if (asks && query_has(conn->route.query, "tenant", pair)) return pair->value;
+    return conn->head.bearer ? conn->head.bearer->tenant : "";
+}
+
+/* INPUT1=@W, OUTPUT0=@h. */
+static bool add_query(ks_naming *naming, const char *query)
+{
+    ks_query_pair pair;
+    bool is_raw = false;
+    while (ks_query_next(&query, &pair)) {
+        const bool names = pair.value_length > 1 && pair.value[0] == '@';
+        if (names) add_name(naming, pair.value + 1, (size_t)pair.value_length - 1);
+        is_raw = is_raw || names || strcmp(pair.name, "shape") == 0;
+    }
+    return is_raw;
+}
+
+/* "tensor":"W", and regions "tensor:W". What looks like one and is none does no harm: any worker serves it. */
+static void add_json(ks_naming *naming, const char *json, size_t n)
+{
+    static const char word[] = "\"tensor";
+    const char *const end = json + n;
+    for (const char *at = json; (at = memmem(at, (size_t)(end - at), word, sizeof word - 1)) != NULL;) {
+        at += sizeof word - 1;
+        const bool region = at < end && *at == ':';
+        if (!region && (at == end || *at++ != '"')) continue;
+        while (!region && at < end && (*at == ' ' || *at == '\t' || *at == '\r' || *at == '\n')) at++;
+        if (at == end || *at++ != ':') continue;
+        while (!region && at < end && (*at == ' ' || *at == '\t' || *at == '\r' || *at == '\n')) at++;
+        if (!region && (at == end || *at++ != '"')) continue;
+        const char *const behind = memchr(at, '"', (size_t)(end - at));
+        if (behind) add_name(naming, at, (size_t)(behind - at));
+    }
+}
+
+/* How much of the body is JSON, and is looked at for names; 0: it has none. */
+static size_t json_of(const ks_conn *conn)
+{
+    enum { LOOK = 16 << 10 };
+    const ks_head *head = &conn->head;
+    const char *const length = head->known[KS_KNOWN_HEADER_LENGTH];
+    if (conn->route.raw || head->chunked || head->content_length <= 0 || head->known[KS_KNOWN_CONTENT_ENCODING])
+        return 0;
+    if (!length && ks_file_of(head->known[KS_KNOWN_CONTENT_TYPE])) return 0;
+    int64_t bytes = head->content_length;
+    if (length) bytes = ks_least(bytes, strtoll(length, NULL, 10));
+    return bytes < 0 ? 0 : bytes < LOOK ? (size_t)bytes : LOOK;
+}
+
+/* The head is whole; n bytes of the body lie in the socket. */
+static int find_by_tensor(ks_http *http, ks_conn *conn, const char *body, size_t n)
+{
+    ks_error ignored;
+    ks_query_pair pair;
+    char name[KS_ROUTE_NAME_MAX + 1];
+    http->rules.tokens = ks_tokens_follow(http->token_store, &http->tokens);
+    if (ks_check_head(&http->rules, &conn->head, &ignored) != KS_OK || ks_take_authority(conn) != KS_OK ||
+        ks_check_access(&http->rules, &conn->head, conn->loopback, false, false, &ignored) != KS_OK)
+        return -1;
+    ks_naming naming = {.store = http->api->store, .tenant = tenant_of(conn, &pair)};
+    if (conn->route.handler == KS_HANDLER_tensors) {
+        if (conn->route.name && ks_route_name(&conn->route, name, &ignored) == KS_OK)
+            add_name(&naming, name, strlen(name));
+    } else if (!add_query(&naming, conn->route.query) && is_infer(conn)) {
+        const size_t json = json_of(conn), there = n < json ? n : json;
+        if (there < json && !conn->head.expects && !conn->fin_ns) return KS_WORKER_LATER;
+        add_json(&naming, body, there);
+    }
+    const bool one = naming.rows != 0 && (naming.rows & (naming.rows - 1)) == 0;
+    return one ? row_that_serves(http, __builtin_ctz(naming.rows)) : -1;
+}
+
+int ks_find_worker(ks_http *http, ks_conn *conn, const char *body, size_t n)
+{
+    if (!http->api->hand_over.give || !ks_is_one_of_several(http) || conn->is_peer) return -1;
+    const bool has_query = strchr(conn->target, '?') != NULL;
+    const bool any = http->engine && http->api->store && ks_store_has_placed(http->api->store);
+    if (!has_query && !any) return -1;
+    const ks_status found = ks_find_route(http, conn);
+    if (found != KS_OK && found != KS_MODEL) return -1; /* a model may be a tenant's own */
+    const bool of_tensors = conn->route.handler == KS_HANDLER_tensors, infers = is_infer(conn);
+    const int device =
+        has_query && (ks_route_is_of_device(conn->route.id) || infers || is_put(conn)) ? device_of(conn) : -1;
+    if (device >= 0) return row_that_serves(http, ks_workers_find(http->api->workers, device));
+    return any && (of_tensors || infers || conn->route.id == KS_ROUTE_PLAN) ? find_by_tensor(http, conn, body, n) : -1;
+}
+
+/* A request about a tensor that one worker has alone, or is to have. */
+static bool is_of_one(const ks_http *http, const ks_conn *conn)
+{
+    ks_query_pair pair;
+    ks_error ignored;
+    char name[KS_ROUTE_NAME_MAX + 1];
+    int row;
+    if (is_put(conn)) {
+        if (query_has(conn->route.query, "device", &pair)) return true;
+        if (query_has(conn->route.query, "evictable", &pair) && strcmp(pair.value, "1") == 0) return true;
+    }
+    if (conn->method != KS_METHOD_DELETE || !conn->route.name || ks_route_name(&conn->route, name, &ignored) != KS_OK)
+        return false;
+    return http->api->store &&
+           ks_store_placing(http->api->store, tenant_of(conn, &pair), name, strlen(name), &row) != KS_PLACED_NOWHERE;
 }
 
 bool ks_is_change_of_all(const ks_http *http, const ks_conn *conn)
 {
     const ks_handler handler = conn->route.handler;
     return conn->route.right != 0 && !conn->is_peer && ks_is_one_of_several(http) &&
-           (handler == KS_HANDLER_tensors || handler == KS_HANDLER_models);
+           (handler == KS_HANDLER_models || (handler == KS_HANDLER_tensors && !is_of_one(http, conn)));
+}
+
+static __attribute__((noinline)) ks_status check_worker(const ks_http *http, ks_conn *conn)
+{
+    int device;
+    if (is_infer(conn)) {
+        const char *const query = ks_query_device(conn->route.query, &device);
+        if (device < 0) return KS_OK;
+        conn->route.query = query;
+        conn->routed = false;
+        return ks_view_check_device(http->api, device, true, &conn->error);
+    }
+    const bool stays = conn->route.handler == KS_HANDLER_tensors || conn->route.handler == KS_HANDLER_models;
+    if (conn->route.right == 0 || stays || !ks_is_one_of_several(http)) return KS_OK;
+    return ks_fail(&conn->error, KS_UNSUPPORTED, "this would change one of several workers (--devices) alone");
 }
 
 ks_status ks_check_worker(const ks_http *http, ks_conn *conn)
 {
-    if (conn->is_peer || ks_is_change_of_all(http, conn)) return KS_OK;
-    if (conn->route.right == 0 || conn->route.id == KS_ROUTE_INFER || !ks_is_one_of_several(http)) return KS_OK;
-    return ks_fail(&conn->error, KS_UNSUPPORTED, "this would change one of several workers (--devices) alone");
+    return !http->api->workers || conn->is_peer ? KS_OK : check_worker(http, conn);
 }

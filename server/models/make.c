@@ -51,6 +51,19 @@ typedef struct making {
     ks_model_files files;
 } making;
 
+/* Of several workers all have the model, so all are to have the tensor. */
+static ks_status hold_resident(making *of, const char *name, ks_content **content, ks_error *error)
+{
+    ks_tensor_entry entry;
+    const ks_status status =
+        ks_store_hold(of->models->options.store, &of->load->tenant, name, true, content, &entry, error);
+    if (status != KS_OK || !entry.is_placed) return status;
+    ks_content_release(content);
+    return ks_fail(error, KS_PLACED,
+                   "tensor '%s' is on device %d alone, and a model is on all: put it without device=", name,
+                   entry.device);
+}
+
 static ks_status hold(making *of, int index, ks_error *error)
 {
     ks_models *models = of->models;
@@ -64,7 +77,7 @@ static ks_status hold(making *of, int index, ks_error *error)
     } else if (from->file) {
         status = hold_part(load, from, content, error);
     } else if (from->resident) {
-        status = ks_store_hold(models->options.store, &load->tenant, from->resident, true, content, NULL, error);
+        status = hold_resident(of, from->resident, content, error);
     } else {
         status =
             ks_store_reserve(models->options.store, &load->tenant, "the model's data", &from->tensor, content, error);

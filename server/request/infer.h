@@ -59,7 +59,7 @@ typedef struct ks_infer_source {
     const ks_identity *identity; /* the caller's, until ks_infer_leave */
     const ks_tenant *tenant;     /* whose resident tensors it names, copied; NULL: an operator's */
     bool may_store;              /* its outputs may become some */
-    bool one_of_several;         /* workers: none may, since it would be in one of them alone */
+    bool one_of_several;         /* workers: what it stores, it has alone */
     int64_t first_ns;            /* when the request's first byte was read */
     int64_t now_ns;              /* the clock, a moment ago */
     void *client;                /* what ks_infer_collected gives back */

@@ -51,8 +51,10 @@ void ks_infers_drop_asked(ks_infers *infers)
 static ks_put put_of(const ks_infer *infer, int output)
 {
     const ks_infer_request *request = ks_codec_request(infer->codec);
-    return (ks_put){
-        .tenant = &infer->tenant, .name = request->tensor[KS_WINDOW_OUT + output], .ttl_s = request->ttl_s[output]};
+    return (ks_put){.tenant = &infer->tenant,
+                    .name = request->tensor[KS_WINDOW_OUT + output],
+                    .ttl_s = request->ttl_s[output],
+                    .is_placed = infer->one_of_several};
 }
 
 static ks_status reserve(ks_infer *infer, int output)
@@ -60,9 +62,6 @@ static ks_status reserve(ks_infer *infer, int output)
     ks_store *store = infer->infers->store;
     const ks_put put = put_of(infer, output);
     char what[KS_NAMED_MAX + sizeof "tensor ''"];
-    if (infer->one_of_several)
-        return ks_fail(&infer->fault, KS_UNSUPPORTED,
-                       "one of several workers (--devices) stores no outputs: ask for them in the response");
     if (!infer->may_store)
         return ks_fail(&infer->fault, KS_FORBIDDEN,
                        "this token has no right 'tensors' (the token file's rights=): its outputs cannot stay here");

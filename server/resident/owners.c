@@ -122,10 +122,16 @@ int64_t ks_name_last_ns(const ks_tensor_name *name)
     return last_ns;
 }
 
+static ks_node **due_tree(ks_store *store, bool placed)
+{
+    return placed ? &store->due_alone : &store->due;
+}
+
 /* Takes the name out of the trees of times, and puts it where its attributes and its last use say. */
 static void unplace(ks_store *store, ks_tensor_name *name)
 {
-    if (name->has_due) ks_tree_remove(&store->due, &name->by_due, &(time_key){name->due_ns, name}, compare_due);
+    if (name->has_due)
+        ks_tree_remove(due_tree(store, name->placed), &name->by_due, &(time_key){name->due_ns, name}, compare_due);
     if (name->has_idle) ks_tree_remove(&store->idle, &name->by_idle, &(time_key){name->idle_ns, name}, compare_idle);
     name->has_due = name->has_idle = false;
 }
@@ -138,7 +144,7 @@ static void place(ks_store *store, ks_tensor_name *name)
     name->has_idle = name->evictable;
     if (name->has_due) {
         name->due_ns = last_ns + name->ttl_s * KS_SECOND_NS;
-        ks_tree_add(&store->due, &name->by_due, &(time_key){name->due_ns, name}, compare_due);
+        ks_tree_add(due_tree(store, name->placed), &name->by_due, &(time_key){name->due_ns, name}, compare_due);
     }
     if (name->has_idle) {
         name->idle_ns = last_ns;
@@ -148,10 +154,10 @@ static void place(ks_store *store, ks_tensor_name *name)
 
 static const time_key FIRST = {INT64_MIN, NULL};
 
-ks_tensor_name *ks_name_first_due(ks_store *store)
+ks_tensor_name *ks_name_first_due(ks_store *store, bool placed)
 {
     for (;;) {
-        ks_node *node = ks_tree_from(store->due, &FIRST, compare_due);
+        ks_node *node = ks_tree_from(*due_tree(store, placed), &FIRST, compare_due);
         if (!node) return NULL;
         ks_tensor_name *name = KS_OF_NODE(ks_tensor_name, by_due, node);
         if (name->due_ns == ks_name_last_ns(name) + name->ttl_s * KS_SECOND_NS) return name;
@@ -170,10 +176,13 @@ ks_tensor_name *ks_name_first_idle(ks_store *store)
     }
 }
 
-ks_status ks_name_check(const ks_store *store, const ks_tensor_name *name, const char *text, size_t length,
-                        ks_error *error)
+ks_status ks_name_check(const ks_store *store, const ks_tensor_name *name, const ks_tenant *tenant, const char *text,
+                        size_t length, ks_error *error)
 {
     ks_recorded recorded = {.generation = store->options.generation};
+    const ks_status placed =
+        name ? KS_OK : ks_placed_explain(&store->options.placed, tenant->name, text, length, error);
+    if (placed != KS_OK) return placed;
     if (!name) return ks_fail(error, KS_TENSOR, "there is no tensor '%s'", ks_quoted(text, length).text);
     if (name->record) return KS_OK;
     (void)ks_name_record_read(store->record, name->slot, &recorded);
@@ -257,6 +266,7 @@ void ks_name_set(ks_store *store, ks_tensor_name *name, ks_content_record *recor
 {
     atomic_fetch_add(&record->content.holders, 1); /* before the old one goes, which may be the same */
     clear(store, name);
+    name->placed = put->is_placed;
     name->record = record;
     name->owner->tensors++;
     store->tensors++;
@@ -266,7 +276,7 @@ void ks_name_set(ks_store *store, ks_tensor_name *name, ks_content_record *recor
     name->last_ns = store->options.now_ns();
     ks_content_count_name(record, 1, !name->evictable);
     place(store, name);
-    if (!put->read_only)
+    if (!put->read_only && !put->is_placed)
         name->slot = ks_name_record_add(store->record, &(ks_recorded){name->owner->name, name->text,
                                                                       record->content.etag, store->options.generation});
 }
@@ -283,6 +293,7 @@ void ks_name_remove(ks_store *store, ks_tensor_name **name)
     ks_tensor_name *removed = *name;
     *name = NULL;
     clear(store, removed);
+    if (removed->placed) ks_placed_drop(&store->options.placed, removed->owner->name, removed->text);
     ks_owner *owner = removed->owner;
     ks_tree_remove(&owner->names, &removed->by_name, &(text_key){removed->text, removed->length, false}, compare_text);
     owner->things--;
@@ -330,6 +341,8 @@ void ks_name_fill(const ks_store *store, const ks_tensor_name *name, ks_tensor_e
     const int64_t left_ns = ks_name_last_ns(name) + name->ttl_s * KS_SECOND_NS - store->options.now_ns();
     if (name->ttl_s > 0) entry->expires_in_s = left_ns > 0 ? (left_ns + KS_SECOND_NS - 1) / KS_SECOND_NS : 0;
     entry->evictable = name->evictable;
+    entry->is_placed = name->placed;
+    if (name->placed) entry->device = store->options.placed.workers->row[store->options.placed.row].device;
     entry->read_only = name->read_only;
     entry->uses = name->uses;
     for (const ks_reader_entry *read = name->entries; read; read = read->next)

@@ -1,10 +1,11 @@
-/* What the files of the store share. From the lowest up: tree.c, record.c names that outlive the process, content.c contents and
+/* What the files of the store share. From the lowest up: tree.c, record.c names that outlive the process, placed.c names that one worker has, content.c contents and
  * their references, owners.c tenants, names and what readers keep of them, room.c memory for contents, store.c and reader.c the interface. */
 #ifndef KS_RESIDENT_PARTS_H
 #define KS_RESIDENT_PARTS_H
 #include <pthread.h>
 #include <stddef.h>
 
+#include "resident/placed.h"
 #include "resident/record.h"
 #include "resident/store.h"
 #include "resident/tree.h"
@@ -71,7 +72,7 @@ struct ks_reader {
 
 typedef struct ks_tensor_name {
     ks_node by_name; /* owner->names */
-    ks_node by_due;  /* store->due: where it has a ttl */
+    ks_node by_due;  /* store->due, of placed ones due_alone: where it has a ttl */
     ks_node by_idle; /* store->idle: where it is evictable */
     ks_owner *owner;
     ks_content_record *record; /* NULL: lost */
@@ -81,7 +82,8 @@ typedef struct ks_tensor_name {
     uint64_t uses;
     bool has_due, has_idle; /* it is in them */
     bool evictable, read_only;
-    int slot; /* of the record of names; -1: it had no room */
+    bool placed; /* this worker has it alone */
+    int slot;    /* of the record of names; -1: it had no room */
     uint16_t length;
     char text[]; /* terminated */
 } ks_tensor_name;
@@ -98,7 +100,7 @@ struct ks_store {
     pthread_mutex_t lock;
     ks_owner *owners;
     ks_owner *common; /* of names that all may read: tensors of the start */
-    ks_node *due, *idle;
+    ks_node *due, *due_alone, *idle;
     ks_reader *readers;
     ks_name_record *record;
     uint64_t bytes;       /* of all contents, and of their forms */
@@ -146,14 +148,14 @@ void ks_name_lose(ks_store *store, ks_tensor_name *name,
                   int64_t ttl_s); /* of an earlier generation: it has no content */
 void ks_name_remove(ks_store *store, ks_tensor_name **name);
 void ks_name_use(ks_store *store, ks_tensor_name *name);
-/* name: what resolve found. KS_TENSOR: nothing. KS_LOST. text: what was asked for. */
-ks_status ks_name_check(const ks_store *store, const ks_tensor_name *name, const char *text, size_t length,
-                        ks_error *error);
+/* name: what resolve found. KS_TENSOR: nothing. KS_LOST, and what ks_placed_explain says. text: what was asked for, of whom. */
+ks_status ks_name_check(const ks_store *store, const ks_tensor_name *name, const ks_tenant *tenant, const char *text,
+                        size_t length, ks_error *error);
 void ks_name_forget_entry(ks_reader_entry *entry); /* of a name: it is stale, and its counts are the name's */
 int64_t ks_name_last_ns(const ks_tensor_name *name);
 void ks_name_fill(const ks_store *store, const ks_tensor_name *name, ks_tensor_entry *entry);
-/* The name that comes first in a tree of times, at the time of its last use; NULL: there is none. */
-ks_tensor_name *ks_name_first_due(ks_store *store);
+/* The name that comes first in a tree of times, at the time of its last use; NULL: there is none. placed: of those. */
+ks_tensor_name *ks_name_first_due(ks_store *store, bool placed);
 ks_tensor_name *ks_name_first_idle(ks_store *store);
 
 #endif

@@ -273,7 +273,7 @@ static ks_status look_up(ks_reader *reader, uint32_t hash, const ks_tenant *tena
     pthread_mutex_lock(&store->lock);
     free_stale(reader);
     ks_tensor_name *name = ks_name_resolve(store, tenant, text, length);
-    ks_status status = ks_name_check(store, name, text, length, error);
+    ks_status status = ks_name_check(store, name, tenant, text, length, error);
     if (status == KS_LOST) store->lookups[KS_LOOKUP_LOST]++;
     if (status == KS_TENSOR) store->lookups[KS_LOOKUP_UNKNOWN]++;
     if (status == KS_OK) *out = make_entry(reader, hash, tenant, name);

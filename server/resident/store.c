@@ -44,6 +44,7 @@ ks_status ks_store_open(const ks_store_options *options, ks_store **out, ks_erro
     ks_store *store = calloc(1, sizeof *store);
     if (!store) return ks_fail(error, KS_MEMORY, "no memory for the store of tensors");
     store->options = *options;
+    store->labels = (uint64_t)options->placed.row << 48; /* two workers may be of one generation */
     if (!store->options.now_ns) store->options.now_ns = ks_now_ns;
     pthread_mutex_init(&store->lock, NULL);
     store->common = calloc(1, sizeof *store->common);
@@ -72,6 +73,7 @@ void ks_store_close(ks_store **closed)
     ks_store *store = *closed;
     *closed = NULL;
     if (!store) return;
+    store->options.placed.workers = NULL; /* the table of all workers stays as well: its names are lost */
     if (store->common) close_owner(store, store->common);
     for (ks_owner *owner = store->owners; owner; owner = owner->next) close_owner(store, owner);
     ks_owner_sweep(store);
@@ -124,6 +126,31 @@ static ks_tensor_name *resolve(const ks_store *store, const ks_tenant *tenant, c
     return ks_name_resolve(store, tenant, text, strlen(text));
 }
 
+/* Of several workers: where a name is does not change by a PUT. That of all of them has one word of them all behind it when it is made
+ * (api/changes): what is in its way by then goes. */
+static ks_status check_placement(const ks_store *store, const ks_put *put, ks_error *error)
+{
+    const ks_placed *placed = &store->options.placed;
+    int row = placed->row;
+    if (!ks_placed_is(placed)) return KS_OK;
+    const ks_tensor_name *found = resolve(store, put->tenant, put->name);
+    const bool there = found && found->record;
+    const ks_placing placing = there && found->placed ? KS_PLACED_HERE
+                               : there                ? KS_PLACED_NOWHERE
+                                       : ks_placed_find(placed, put->tenant->name, put->name, strlen(put->name), &row);
+    if (put->is_placed && there && !found->placed)
+        return ks_fail(error, KS_PLACED, "tensor '%s' is on all devices: DELETE it before it is put on one alone",
+                       put->name);
+    if (placing == KS_PLACED_UNKNOWN)
+        return ks_fail(error, KS_UNAVAILABLE, "whether a device has tensor '%s' alone is not known now: ask again",
+                       put->name);
+    if (placing != KS_PLACED_ELSEWHERE && (placing != KS_PLACED_HERE || put->is_placed)) return KS_OK;
+    const int device = placed->workers->row[row].device;
+    return ks_fail(error, KS_PLACED,
+                   "tensor '%s' is on device %d alone: put it there with device=%d, or DELETE it first", put->name,
+                   device, device);
+}
+
 /* created: names that the same request makes before this one. */
 static ks_status check_put(const ks_store *store, const ks_put *put, uint64_t created, ks_error *error)
 {
@@ -148,7 +175,8 @@ static ks_status check_put(const ks_store *store, const ks_put *put, uint64_t cr
 ks_status ks_store_check(ks_store *store, const ks_put *put, ks_error *error)
 {
     pthread_mutex_lock(&store->lock);
-    const ks_status status = check_put(store, put, 0, error);
+    ks_status status = check_put(store, put, 0, error);
+    if (status == KS_OK) status = check_placement(store, put, error);
     pthread_mutex_unlock(&store->lock);
     return status;
 }
@@ -161,20 +189,76 @@ static ks_owner *owner_of(ks_store *store, const ks_put *put)
     return put->read_only ? store->common : ks_owner_make(store, put->tenant->name);
 }
 
-/* With the lock: conditions, and a new name for each put that makes one, so that nothing can fail afterwards. */
-static ks_status prepare(ks_store *store, const ks_put *puts, ks_tensor_name **made, int count, ks_error *error)
+/* What a change of names takes beforehand, so that nothing can fail afterwards. */
+typedef struct made_names {
+    ks_tensor_name **name; /* for each put that makes one */
+    bool *claims;          /* of the table of names that one worker has alone */
+    bool tries;            /* nothing is changed yet */
+} made_names;
+
+static bool make_room(made_names *made, int count, bool tries)
+{
+    *made = (made_names){.tries = tries,
+                         .name = calloc((size_t)count + 1, sizeof *made->name),
+                         .claims = calloc((size_t)count + 1, sizeof *made->claims)};
+    return made->name && made->claims;
+}
+
+/* published: what it claims is its own. */
+static void end_made(ks_store *store, made_names *made, const ks_put *puts, int count, bool published)
+{
+    for (int i = 0; i < count; i++) {
+        if (made->name) free(made->name[i]);
+        if (made->claims && made->claims[i] && !published)
+            ks_placed_drop(&store->options.placed, puts[i].tenant->name, puts[i].name);
+    }
+    free(made->name);
+    free(made->claims);
+}
+
+/* Of several workers a change of all was tried before, in each: since then one alone could have changed what it has alone, which is not to
+ * keep it from what all do. */
+static bool is_agreed(const ks_store *store, const ks_put *put, const made_names *made)
+{
+    return ks_placed_is(&store->options.placed) && !made->tries && !put->is_placed && !put->read_only;
+}
+
+/* With the lock. */
+static ks_status prepare_one(ks_store *store, const ks_put *put, made_names *made, int i, uint64_t *created,
+                             ks_error *error)
+{
+    ks_status status = is_agreed(store, put, made) ? KS_OK : check_put(store, put, *created, error);
+    if (status == KS_OK && put->is_placed) status = check_placement(store, put, error);
+    if (status != KS_OK) return status;
+    ks_owner *owner = owner_of(store, put);
+    if (!owner || !ks_name_find(owner, put->name, strlen(put->name))) {
+        made->name[i] = owner ? ks_name_new(put->name, strlen(put->name)) : NULL;
+        if (!made->name[i]) return ks_fail(error, KS_MEMORY, "no memory for the name of a tensor");
+        ++*created;
+    }
+    if (!put->is_placed) return KS_OK;
+    return ks_placed_claim(&store->options.placed, put->tenant->name, put->name, &made->claims[i], error);
+}
+
+static ks_status prepare(ks_store *store, const ks_put *puts, made_names *made, int count, ks_error *error)
 {
     uint64_t created = 0;
-    for (int i = 0; i < count; i++) {
-        const ks_status status = check_put(store, &puts[i], created, error);
-        if (status != KS_OK) return status;
-        ks_owner *owner = owner_of(store, &puts[i]);
-        if (owner && ks_name_find(owner, puts[i].name, strlen(puts[i].name))) continue;
-        made[i] = owner ? ks_name_new(puts[i].name, strlen(puts[i].name)) : NULL;
-        if (!made[i]) return ks_fail(error, KS_MEMORY, "no memory for the name of a tensor");
-        created++;
+    ks_status status = KS_OK;
+    for (int i = 0; i < count && status == KS_OK; i++) status = prepare_one(store, &puts[i], made, i, &created, error);
+    return status;
+}
+
+/* With the lock: what the table of all workers says of the name. */
+static void place_name(const ks_store *store, const ks_tensor_name *name)
+{
+    const ks_placed *placed = &store->options.placed;
+    ks_tensor_entry entry;
+    if (!name->placed) {
+        ks_placed_drop(placed, name->owner->name, name->text);
+        return;
     }
-    return KS_OK;
+    ks_name_fill(store, name, &entry);
+    ks_placed_fill(placed, name->owner->name, &entry);
 }
 
 /* With the lock: the name for the record, which holds it from now on, too. *held: the caller's hold of it, if it has one; let go. */
@@ -190,8 +274,10 @@ static ks_put_outcome put_name(ks_store *store, const ks_put *put, ks_content_re
     }
     const ks_content_record *before = name->record;
     const ks_put_outcome outcome = !before ? KS_PUT_CREATED : before == record ? KS_PUT_UNCHANGED : KS_PUT_REPLACED;
+    const bool was_placed = name->placed;
     ks_name_set(store, name, record, put);
     if (outcome == KS_PUT_REPLACED) store->gone[KS_GONE_REPLACED]++;
+    if (put->is_placed || was_placed || !before) place_name(store, name);
     if (*held == &record->content) {
         atomic_fetch_sub(&record->content.holders, 1);
         *held = NULL;
@@ -216,22 +302,21 @@ static ks_content_record *publish(ks_content_record *record)
 ks_status ks_store_publish_take(ks_store *store, const ks_put *puts, ks_content **contents, int count,
                                 ks_put_outcome *outcomes, ks_tensor_entry *entries, ks_error *error)
 {
-    ks_tensor_name **made = calloc((size_t)count + 1, sizeof *made);
+    made_names made;
+    const bool has_room = make_room(&made, count, false);
     pthread_mutex_lock(&store->lock);
-    ks_status status = made ? prepare(store, puts, made, count, error)
-                            : ks_fail(error, KS_MEMORY, "no memory for the names of %d tensors", count);
+    ks_status status = has_room ? prepare(store, puts, &made, count, error)
+                                : ks_fail(error, KS_MEMORY, "no memory for the names of %d tensors", count);
     for (int i = 0; i < count && status == KS_OK; i++) {
         ks_content_record *record = publish((ks_content_record *)(void *)contents[i]);
         store->put_bytes += contents[i]->tensor.size_bytes;
-        outcomes[i] = put_name(store, &puts[i], record, &made[i], &contents[i], &entries[i]);
+        outcomes[i] = put_name(store, &puts[i], record, &made.name[i], &contents[i], &entries[i]);
         store->puts[outcomes[i]]++;
     }
+    end_made(store, &made, puts, count, status == KS_OK);
     pthread_mutex_unlock(&store->lock);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         if (contents[i]) ks_content_release(&contents[i]);
-        if (made) free(made[i]);
-    }
-    free(made);
     return status;
 }
 
@@ -244,39 +329,53 @@ static ks_status no_content(const char *etag, ks_error *error)
 ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks_put_outcome *outcome,
                         ks_tensor_entry *entry, ks_error *error)
 {
-    ks_tensor_name *made = NULL;
+    made_names made;
+    const bool has_room = make_room(&made, 1, false);
     pthread_mutex_lock(&store->lock);
-    ks_status status = prepare(store, put, &made, 1, error);
+    ks_status status = has_room ? prepare(store, put, &made, 1, error)
+                                : ks_fail(error, KS_MEMORY, "no memory for the name of a tensor");
     ks_content_record *record = ks_content_find(ks_owner_find(store, put->tenant->name), etag);
     if (status == KS_OK && !record) status = no_content(etag, error);
     if (status == KS_OK) {
         ks_content *none = NULL;
-        *outcome = put_name(store, put, record, &made, &none, entry);
+        *outcome = put_name(store, put, record, &made.name[0], &none, entry);
         store->puts[KS_PUTS_LINKED]++;
     }
+    end_made(store, &made, put, 1, status == KS_OK);
     pthread_mutex_unlock(&store->lock);
-    free(made);
     return status;
+}
+
+/* With the lock, of a change of all that is tried: announced first, so that none has the name alone from then on. */
+static ks_status check_announced(ks_store *store, const ks_put *put, ks_error *error)
+{
+    const ks_placed *placed = &store->options.placed;
+    if (ks_placed_is(placed) && put->change && !ks_placed_announce(placed, put->change, put->tenant->name, put->name))
+        return ks_fail(error, KS_UNAVAILABLE, "another worker keeps the table of tensors' places: ask again");
+    return check_placement(store, put, error);
 }
 
 ks_status ks_store_may_publish(ks_store *store, const ks_put *puts, int count, ks_error *error)
 {
-    ks_tensor_name **made = calloc((size_t)count + 1, sizeof *made);
-    if (!made) return ks_fail(error, KS_MEMORY, "no memory for the names of %d tensors", count);
+    made_names made;
+    const bool has_room = make_room(&made, count, true);
     pthread_mutex_lock(&store->lock);
-    const ks_status status = prepare(store, puts, made, count, error);
+    ks_status status = has_room ? prepare(store, puts, &made, count, error)
+                                : ks_fail(error, KS_MEMORY, "no memory for the names of %d tensors", count);
+    for (int i = 0; i < count && status == KS_OK; i++) status = check_announced(store, &puts[i], error);
+    end_made(store, &made, puts, count, false);
     pthread_mutex_unlock(&store->lock);
-    for (int i = 0; i < count; i++) free(made[i]);
-    free(made);
     return status;
 }
 
-ks_status ks_store_may_link(ks_store *store, const ks_put *put, const char *etag, ks_error *error)
+ks_status ks_store_may_link(ks_store *store, const ks_put *put, const char *etag, ks_content **out, ks_error *error)
 {
     pthread_mutex_lock(&store->lock);
+    ks_content_record *record = ks_content_find(ks_owner_find(store, put->tenant->name), etag);
     ks_status status = check_put(store, put, 0, error);
-    if (status == KS_OK && !ks_content_find(ks_owner_find(store, put->tenant->name), etag))
-        status = no_content(etag, error);
+    if (status == KS_OK) status = check_announced(store, put, error);
+    if (status == KS_OK && !record) status = no_content(etag, error);
+    if (status == KS_OK) *out = ks_content_hold(&record->content);
     pthread_mutex_unlock(&store->lock);
     return status;
 }
@@ -298,7 +397,7 @@ ks_status ks_store_hold(ks_store *store, const ks_tenant *tenant, const char *te
 {
     pthread_mutex_lock(&store->lock);
     ks_tensor_name *name = resolve(store, tenant, text);
-    const ks_status status = ks_name_check(store, name, text, strlen(text), error);
+    const ks_status status = ks_name_check(store, name, tenant, text, strlen(text), error);
     store->lookups[status == KS_OK ? KS_LOOKUP_HIT : status == KS_LOST ? KS_LOOKUP_LOST : KS_LOOKUP_UNKNOWN]++;
     if (status == KS_OK) {
         if (uses) ks_name_use(store, name);
@@ -311,10 +410,11 @@ ks_status ks_store_hold(ks_store *store, const ks_tenant *tenant, const char *te
 }
 
 /* With the lock. */
-static ks_status check_delete(const ks_store *store, const ks_tensor_name *name, const char *text, const char *if_match,
+static ks_status check_delete(const ks_store *store, const ks_tenant *tenant, const char *text, const char *if_match,
                               ks_error *error)
 {
-    ks_status status = name ? KS_OK : ks_name_check(store, NULL, text, strlen(text), error);
+    const ks_tensor_name *name = resolve(store, tenant, text);
+    ks_status status = name ? KS_OK : ks_name_check(store, NULL, tenant, text, strlen(text), error);
     if (status == KS_OK) status = check_read_only(name, error);
     if (status == KS_OK) status = check_match(name, text, if_match, error);
     return status;
@@ -324,17 +424,23 @@ ks_status ks_store_may_delete(ks_store *store, const ks_tenant *tenant, const ch
                               ks_error *error)
 {
     pthread_mutex_lock(&store->lock);
-    const ks_status status = check_delete(store, resolve(store, tenant, text), text, if_match, error);
+    const ks_tensor_name *name = resolve(store, tenant, text);
+    ks_status status = check_delete(store, tenant, text, if_match, error);
+    if (status == KS_OK && name->placed) /* which may go before all do it, and come again elsewhere */
+        status = ks_fail(error, KS_PLACED, "tensor '%s' is on one device alone since: ask again", text);
     pthread_mutex_unlock(&store->lock);
     return status;
 }
 
-ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *text, const char *if_match,
-                          ks_error *error)
+/* alone: what this worker has alone, or nothing. */
+static ks_status delete_name(ks_store *store, const ks_tenant *tenant, const char *text, const char *if_match,
+                             bool alone, ks_error *error)
 {
     pthread_mutex_lock(&store->lock);
     ks_tensor_name *name = resolve(store, tenant, text);
-    const ks_status status = check_delete(store, name, text, if_match, error);
+    ks_status status = check_delete(store, tenant, text, if_match, error);
+    if (status == KS_OK && alone && name->record && !name->placed)
+        status = ks_fail(error, KS_UNAVAILABLE, "tensor '%s' is on all devices since: ask again", text);
     if (status == KS_OK) {
         store->gone[KS_GONE_DELETE]++;
         ks_name_remove(store, &name);
@@ -343,29 +449,32 @@ ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *
     return status;
 }
 
-/* The next one of the tenant's and of those that all may read, in one order. */
-static ks_tensor_name *next_of_both(const ks_store *store, const ks_owner *owner, const char *prefix, const char *after)
+ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *text, const char *if_match,
+                          ks_error *error)
 {
-    ks_tensor_name *own = ks_name_behind(owner, prefix, after);
-    ks_tensor_name *common = ks_name_behind(store->common, prefix, after);
-    if (!own || !common) return own ? own : common;
-    return strcmp(own->text, common->text) <= 0 ? own : common;
+    return delete_name(store, tenant, text, if_match, false, error);
 }
 
-int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, const char *after, int most,
-                  ks_tensor_entry *out, bool *more)
+ks_status ks_store_delete_placed(ks_store *store, const ks_tenant *tenant, const char *text, const char *if_match,
+                                 ks_error *error)
 {
-    int count = 0;
-    pthread_mutex_lock(&store->lock);
-    const ks_owner *owner = ks_owner_find(store, tenant->name);
-    const ks_tensor_name *name = next_of_both(store, owner, prefix, after);
-    for (; name && count < most; count++) {
-        ks_name_fill(store, name, &out[count]);
-        name = next_of_both(store, owner, prefix, name->text);
-    }
-    *more = name != NULL;
-    pthread_mutex_unlock(&store->lock);
-    return count;
+    const ks_status status = delete_name(store, tenant, text, if_match, true, error);
+    if (status != KS_OK && (status != KS_LOST || if_match)) return status;
+    const bool forgets =
+        ks_placed_drop(&store->options.placed, tenant->name, text); /* it was lost with another worker */
+    if (status == KS_OK || !forgets) return status;
+    error->status = KS_OK;
+    return KS_OK;
+}
+
+bool ks_store_has_placed(const ks_store *store)
+{
+    return ks_placed_has_any(&store->options.placed);
+}
+
+int ks_store_placing(const ks_store *store, const char *tenant, const char *name, size_t length, int *row)
+{
+    return (int)ks_placed_find(&store->options.placed, tenant, name, length, row);
 }
 
 /* --- time and counts -------------------------------------------------------------------------------------------------------- */
@@ -373,13 +482,15 @@ int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, 
 void ks_store_turn(ks_store *store, int64_t now_ns)
 {
     pthread_mutex_lock(&store->lock);
-    for (ks_tensor_name *name; (name = ks_name_first_due(store)) != NULL && name->due_ns <= now_ns;) {
-        if (name->record && store->options.goes_together) break;
-        if (name->record) store->gone[KS_GONE_TTL]++;
-        ks_name_remove(store, &name);
-    }
+    for (int placed = 0; placed <= 1; placed++)
+        for (ks_tensor_name *name; (name = ks_name_first_due(store, placed)) != NULL && name->due_ns <= now_ns;) {
+            if (name->record && !placed && store->options.goes_together) break;
+            if (name->record) store->gone[KS_GONE_TTL]++;
+            ks_name_remove(store, &name);
+        }
     ks_owner_sweep(store);
     pthread_mutex_unlock(&store->lock);
+    ks_placed_turn(&store->options.placed, store->options.ttl_s);
 }
 
 /* --- for other workers ------------------------------------------------------------------------------------------------------ */
@@ -387,7 +498,7 @@ void ks_store_turn(ks_store *store, int64_t now_ns)
 bool ks_store_first_due(ks_store *store, char tenant[KS_TENANT_NAME_MAX + 1], char text[KS_TENSOR_NAME_MAX + 1])
 {
     pthread_mutex_lock(&store->lock);
-    const ks_tensor_name *name = ks_name_first_due(store);
+    const ks_tensor_name *name = ks_name_first_due(store, false);
     const bool is_due = name && name->record && name->due_ns <= store->options.now_ns();
     if (is_due) {
         memcpy(tenant, name->owner->name, strlen(name->owner->name) + 1);

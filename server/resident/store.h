@@ -31,6 +31,13 @@ enum {
 typedef struct ks_store ks_store;
 typedef struct ks_reader ks_reader;
 
+/* Of one of several workers: the table of names that one of them has alone (placed.h). */
+struct ks_workers;
+typedef struct ks_placed {
+    struct ks_workers *workers; /* NULL: there is none */
+    int row, pid;               /* this one's */
+} ks_placed;
+
 typedef struct ks_store_options {
     const ks_backend *backend; /* with `resident` */
     ks_device *device;
@@ -39,7 +46,8 @@ typedef struct ks_store_options {
     int uploads_max;      /* at a time */
     uint64_t generation;
     int record_fd;           /* KS_RECORD_BYTES of memory that outlive this process: its names; -1: none */
-    bool goes_together;      /* tensors whose ttl is over stay until they are deleted: other workers have them, too */
+    bool goes_together;      /* tensors whose ttl is over stay until they are deleted: other workers have them, too; */
+    ks_placed placed;        /* but for those that this one has alone */
     int64_t (*now_ns)(void); /* NULL: ks_now_ns */
 } ks_store_options;
 
@@ -80,6 +88,9 @@ typedef struct ks_tensor_entry {
     bool lost;            /* a restart took its content: it has a name and an etag alone */
     uint64_t uses;        /* requests and GETs that named it */
     int held;             /* by requests and models now, beside the name */
+    bool is_placed;       /* one of several workers has it alone, */
+    int device;           /* that one's; */
+    bool is_elsewhere;    /* another one, which alone knows its uses and what time it has */
 } ks_tensor_entry;
 
 /* What a PUT asks for beside the bytes. */
@@ -88,6 +99,8 @@ typedef struct ks_put {
     const char *name;
     int64_t ttl_s; /* -1: the preset */
     bool evictable, read_only;
+    bool is_placed;       /* of several workers this one is to have it alone */
+    uint32_t change;      /* of several workers, that it is a part of; 0: none */
     bool only_new;        /* If-None-Match: * */
     const char *if_match; /* ETag without quotes, "*": any; NULL: no condition */
 } ks_put;
@@ -105,7 +118,8 @@ void ks_store_end_upload(ks_store *store);
 /* [A-Za-z0-9_.-], 1 to 128 bytes, neither . nor - in front. KS_NAME. name need not be terminated. */
 ks_status ks_tensor_name_check(const char *name, size_t length, ks_error *error);
 
-/* Whether the PUT could be, as things are: KS_PRECONDITION, KS_READ_ONLY, KS_QUOTA (tensors). */
+/* Whether the PUT could be, as things are: KS_PRECONDITION, KS_READ_ONLY, KS_QUOTA (tensors); of several workers KS_PLACED: where the name
+ * is does not change by a PUT. */
 ks_status ks_store_check(ks_store *store, const ks_put *put, ks_error *error);
 /* Memory for a content of that datatype and shape; the caller is its one holder. Evictable tensors go for it, least recently used
  * first. KS_RESIDENT_FULL, KS_QUOTA, KS_MEMORY: the sentence has both numbers and names the way out. what: its subject, as "tensor 'W'". */
@@ -133,7 +147,8 @@ ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks
                         ks_tensor_entry *entry, ks_error *error);
 /* Whether these could be, as things are; nothing changes. Of workers, which change what they have together. */
 ks_status ks_store_may_publish(ks_store *store, const ks_put *puts, int count, ks_error *error);
-ks_status ks_store_may_link(ks_store *store, const ks_put *put, const char *etag, ks_error *error);
+ks_status ks_store_may_link(ks_store *store, const ks_put *put, const char *etag, ks_content **out,
+                            ks_error *error); /* out: held, so that it stays */
 ks_status ks_store_may_delete(ks_store *store, const ks_tenant *tenant, const char *name, const char *if_match,
                               ks_error *error);
 /* Whether the tenant has a content of that datatype and shape whose raw body had that SHA-256; its etag. For Expect with Repr-Digest. */
@@ -141,7 +156,7 @@ bool ks_store_has_body(ks_store *store, const ks_tenant *tenant, const unsigned 
                        const ks_tensor *tensor, char etag[KS_ETAG_MAX + 1]);
 
 /* The content of a name, held until ks_content_release. uses: counts as a use, and its ttl begins anew. entry: filled, or NULL.
- * KS_TENSOR: no such name; KS_LOST. */
+ * KS_TENSOR: no such name; KS_LOST; of several workers KS_PLACED, KS_UNAVAILABLE: another one has it alone. */
 ks_status ks_store_hold(ks_store *store, const ks_tenant *tenant, const char *name, bool uses, ks_content **out,
                         ks_tensor_entry *entry, ks_error *error);
 void ks_content_release(ks_content **content); /* any thread */
@@ -157,10 +172,26 @@ void ks_content_label(ks_content *content);
 /* A lost name goes as well. KS_TENSOR, KS_PRECONDITION (if_match, as in ks_put), KS_READ_ONLY. */
 ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *name, const char *if_match,
                           ks_error *error);
+/* Of several workers: what this one has alone, or a name that was lost with another one. KS_UNAVAILABLE: all have it meanwhile. */
+ks_status ks_store_delete_placed(ks_store *store, const ks_tenant *tenant, const char *name, const char *if_match,
+                                 ks_error *error);
 /* Entries of the tenant and preloaded ones whose names begin with prefix, by name, behind `after` ("": from the first), at most `most`.
  * more: there are others behind the last one. Returns how many. */
 int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, const char *after, int most,
                   ks_tensor_entry *out, bool *more);
+
+/* Part of a list, as ks_store_list has it. */
+typedef struct ks_list_part {
+    const ks_tenant *tenant;
+    const char *prefix, *after;
+    int most;
+} ks_list_part;
+/* The same, and those that other workers have alone. */
+int ks_store_list_all(ks_store *store, const ks_list_part *part, ks_tensor_entry *out, bool *more);
+
+/* Of several workers, whether one has a name alone; and as ks_placed_find (placed.h). */
+bool ks_store_has_placed(const ks_store *store);
+int ks_store_placing(const ks_store *store, const char *tenant, const char *name, size_t length, int *row);
 
 /* Tensors whose ttl is over go, but where options.goes_together is set. About once a second, on any thread, always the same. */
 void ks_store_turn(ks_store *store, int64_t now_ns);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Workers of --devices 0,1 on a host with two GPUs; --backend cpu shows that it runs.
 
-workers.py KERNSERVE [--backend cuda] [--seconds 3] [--rounds 3] [--only rates,killed,trapped,idle,tensors]     needs wrk, taskset
+workers.py KERNSERVE [--backend cuda] [--seconds 3] [--rounds 3] [--only rates,killed,trapped,idle,tensors,placed]     needs wrk, taskset
 
   rates    a load that the GPU limits (a product of two resident tensors) and one that the host limits (raw rows of 4 KiB, 128 connections):
            --devices 0,1 beside --devices 0, and beside two daemons that know nothing of each other, each with its GPU and half the processors
@@ -9,6 +9,7 @@ workers.py KERNSERVE [--backend cuda] [--seconds 3] [--rounds 3] [--only rates,k
   trapped  the same, by a kernel that traps (kernserve_faulty; on the CPU its backend loses the device)
   idle     that load on worker 0 alone, with and without an idle worker 1
   tensors  PUT, and requests that name what was PUT, at both workers, under that load: each answer is right
+  placed   the same of tensors that are on one device each; their memory is taken there alone, and an output that stays is where its input is
 
 Clients have a quarter of the processors, the daemons the rest, where there are eight. Exit code 77: there are no two GPUs, or no wrk.
 """
@@ -32,7 +33,7 @@ TESTS = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(TESTS, "http"))
 from daemon import Connection, Daemon, check, comes_to, metric, request, wrongs  # noqa: E402
 
-PARTS = ("rates", "killed", "trapped", "idle", "tensors")
+PARTS = ("rates", "killed", "trapped", "idle", "tensors", "placed")
 PRODUCT = "/v2/models/matmul/infer?INPUT0=@A&INPUT1=@B"
 ROWS = "/v2/models/softmax/infer?shape=1,1024&datatype=FP32"
 MOVES = "/v2/models/softmax/stats?device=%d"  # takes a connection to that worker
@@ -328,8 +329,40 @@ def idle(host):
     check(abs(1 - ratio) <= IDLE or host.given.backend != "cuda", "an idle worker costs", ratio)
 
 
-def tensors(host):
-    """Each client PUTs its own name, at one worker, and asks both for sums of it."""
+def resident(daemon):
+    return [metric(admin(daemon, "/metrics").body.decode(), "kernserve_resident_bytes", kind="tensor", device=d) for d in (0, 1)]
+
+
+def on_one_device(daemon):
+    """Of either device: its memory, what computes with it and what that leaves, by connections that begin at the other one."""
+    ones = array.array("f", [1.0]) * (1 << 20)
+    for device in (0, 1):
+        before = resident(daemon)
+        with connect_to(daemon, 1 - device) as connection:
+            answer = connection.ask(request("PUT", "/v2/tensors/P?shape=1024,1024&datatype=FP32&device=%d" % device, [], ones.tobytes()))
+            check(answer and answer.status == 201 and json.loads(answer.body)["device"] == device, "PUT on one device", device, answer)
+        grown = [after - was for after, was in zip(resident(daemon), before)]
+        check(grown[device] == 4 << 20 and grown[1 - device] == 0, "its memory", device, grown)
+        with connect_to(daemon, 1 - device) as connection:
+            answer = connection.ask(request("POST", "/v2/models/matmul/infer?INPUT0=@P&INPUT1=@P&OUTPUT0=@Q"))
+            check(answer and answer.status == 200 and answer.header("kernserve-tensor") == "Q", "an output that stays", device, answer)
+        with connect_to(daemon, 1 - device) as connection:
+            entry = connection.ask(request("GET", "/v2/tensors/Q", [("Accept", "application/json")]))
+            check(entry and entry.status == 200 and json.loads(entry.body)["device"] == device, "where it is", device, entry)
+            answer = connection.ask(request("GET", "/v2/tensors/Q"))
+            check(answer and answer.status == 200 and set(array.array("f", answer.body)) == {1024.0}, "its values", device)
+        with connect_to(daemon, 1 - device) as connection:
+            for name in "PQ":
+                check(connection.ask(request("DELETE", "/v2/tensors/" + name)).status == 204, "DELETE", name)
+        check(resident(daemon) == before, "its memory stays", device, resident(daemon), before)
+
+
+def placed(host):
+    tensors(host, "&device=%d")
+
+
+def tensors(host, place=""):
+    """Each client PUTs its own name, at one worker, and asks both for sums of it. place: on which device that is, by the client."""
     puts, sums, wrong, end = [0], [0], [], time.monotonic() + host.given.seconds
     lock = threading.Lock()
 
@@ -340,7 +373,7 @@ def tensors(host):
             while time.monotonic() < end and not wrong:
                 version += 4
                 body = array.array("f", [version % 1000]) * (64 * 256)
-                answer = at[number % 2].ask(request("PUT", "/v2/tensors/T%d?shape=64,256&datatype=FP32" % number, [], body.tobytes()))
+                answer = at[number % 2].ask(request("PUT", "/v2/tensors/T%d?shape=64,256&datatype=FP32%s" % (number, place and place % (number // 2)), [], body.tobytes()))
                 if not answer or answer.status not in (200, 201):
                     wrong.append(("PUT", answer))
                     return
@@ -354,6 +387,8 @@ def tensors(host):
                     sums[0] += 2
 
     with host.workers() as daemon:
+        if place:
+            on_one_device(daemon)
         loads = host.load("product", [daemon.port], 60)
         threads = [threading.Thread(target=client, args=(i, daemon)) for i in range(4)]
         end = time.monotonic() + host.given.seconds
@@ -364,7 +399,8 @@ def tensors(host):
         for process in loads:
             process.send_signal(signal.SIGINT)
         rate, errors = summed(loads)
-    row("tensors", "%d PUTs" % puts[0], "%d sums" % sums[0], "%.0f products/s" % rate, "%d wrong" % len(wrong))
+        moved = metric(admin(daemon, "/metrics").body.decode(), "kernserve_worker_handovers_total")
+    row("placed" if place else "tensors", "%d PUTs" % puts[0], "%d sums" % sums[0], "%.0f products/s" % rate, "%d wrong" % len(wrong), "%d moved" % moved)
     check(not wrong and puts[0] > 0 and not any(errors.values()), "tensors under load", wrong[:1], errors)
 
 

@@ -133,7 +133,7 @@ def tensors(client):
 def refused(client, daemon):
     """By one is by all, and nothing has changed."""
     before = metric(daemon.admin("/metrics").body.decode(), "kernserve_resident_tensors")
-    rows = ((put("a.b-", b"", "&shpae=3"), 400, "parameter"), (put("W", floats(1), "&evictable=1"), 501, "unsupported"),
+    rows = ((put("a.b-", b"", "&shpae=3"), 400, "parameter"),
             (request("PUT", "/v2/tensors/W?shape=2&datatype=FP32", [], floats(1)), 400, "binary_size"),
             (put("W", floats(1), headers=[("Repr-Digest", "sha-256=:%s:" % base64.b64encode(bytes(32)).decode())]), 400, "digest"),
             (put("W", floats(1), "&ttl=-1"), 400, "parameter"), (put(".W", floats(1)), 400, "name"),

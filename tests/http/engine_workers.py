@@ -278,13 +278,9 @@ def both_at_once(daemon):
 
 
 def refused(daemon):
-    stored = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 2], "data": [1, 1]}],
-                         "outputs": [{"name": "OUTPUT0", "parameters": {"tensor": "kept"}}]}).encode()
-    rows = [request("POST", "/v2/logging", [], b"{}"), request("POST", "/v2/models/softmax/infer", [], stored)]
     with Connection(daemon) as connection:
-        for row in rows:
-            answer = connection.ask(row)
-            check(answer and answer.status == 501 and b"--devices" in answer.body, "not refused", row[:60], answer)
+        answer = connection.ask(request("POST", "/v2/logging", [], b"{}"))
+        check(answer and answer.status == 501 and b"--devices" in answer.body, "not refused", answer)
         check(connection.ask(request("GET", "/v2/tensors")).status == 200, "the list")
 
 

@@ -43,7 +43,6 @@ static ks_status take_bytes(ks_change_call *call, uint64_t bytes)
     return KS_OK;
 }
 
-/* What goes by itself would go in one of them alone. */
 static ks_status check_tensors(ks_change_call *call, const ks_tensor_ask *ask)
 {
     ks_tensor_words words;
@@ -56,10 +55,7 @@ static ks_status check_tensors(ks_change_call *call, const ks_tensor_ask *ask)
                        "a body of %" PRId64 " bytes is more than all tensors may have, %" PRIu64
                        ": raise --resident-bytes",
                        ask->head->content_length, stats.limit_bytes);
-    if (!words.evictable) return KS_OK;
-    return ks_fail(
-        &call->fault, KS_UNSUPPORTED,
-        "evictable=1: a tensor of several workers (--devices) does not go by itself: leave it out, and DELETE");
+    return KS_OK;
 }
 
 /* The model that it is about, as its tenant names it. */

@@ -13,15 +13,19 @@ void ks_tensor_entry_write(ks_text *out, const ks_tensor_entry *entry)
                        dims, entry->tensor.size_bytes);
     }
     ks_text_printf(out, ",\"etag\":\"%s\"", entry->etag);
+    if (entry->is_placed) ks_text_printf(out, ",\"device\":%d", entry->device);
     if (entry->lost)
         ks_text_puts(out, ",\"lost\":true}");
+    else if (entry->is_elsewhere)
+        ks_text_printf(out, ",\"ttl\":%" PRId64 ",\"evictable\":%s,\"read_only\":false}", entry->ttl_s,
+                       entry->evictable ? "true" : "false");
     else
         ks_text_printf(out,
                        ",\"ttl\":%" PRId64 ",\"expires_in\":%" PRId64
                        ",\"evictable\":%s,\"read_only\":%s,\"uses\":%" PRIu64 ",\"held\":%d,\"forms\":[",
                        entry->ttl_s, entry->expires_in_s, entry->evictable ? "true" : "false",
                        entry->read_only ? "true" : "false", entry->uses, entry->held);
-    if (entry->lost) return;
+    if (entry->lost || entry->is_elsewhere) return;
     if (entry->form_op) ks_text_printf(out, "\"%s\"", entry->form_op->name);
     ks_text_puts(out, "]}");
 }

@@ -17,6 +17,7 @@
 #include "codec/decode.h"
 
 struct ks_tensor_call {
+    const ks_api_view *view;
     ks_store *store;
     ks_tensor_ask ask;
     ks_tensor_words words;
@@ -25,6 +26,7 @@ struct ks_tensor_call {
     char tenant_name[KS_TENANT_NAME_MAX + 1], name[KS_TENSOR_NAME_MAX + 1];
     ks_put put;
     bool links;          /* no bytes: the content of words.etag */
+    ks_content *linked;  /* held while other workers vote; NULL: none is */
     bool spares;         /* and the body that is announced is not wanted */
     bool answered;       /* a PUT was done */
     bool responded;      /* what was asked for has been tried */
@@ -147,9 +149,25 @@ static ks_status begin_upload(ks_tensor_call *call)
     return ks_upload_begin(call->ask.infers, &source, &call->upload, &call->fault);
 }
 
+/* Of several workers: whether this one is to have it alone, which it is asked for, or what may go by itself, which all of them could not
+ * do as one. */
+static ks_status check_place(ks_tensor_call *call, bool *is_placed)
+{
+    const ks_api_view *view = call->view;
+    const int64_t device = call->words.device;
+    *is_placed = view->workers && view->workers->count > 1 && (device >= 0 || call->words.evictable);
+    if (device < 0) return KS_OK;
+    if (!view->workers)
+        return ks_fail(&call->fault, KS_PARAMETER,
+                       "device= is for several workers (--devices), and this is one daemon");
+    return ks_view_check_device(view, (int)device, true, &call->fault);
+}
+
 static ks_status begin_put(ks_tensor_call *call)
 {
     const ks_tensor_words *words = &call->words;
+    bool is_placed;
+    if (check_place(call, &is_placed) != KS_OK) return call->fault.status;
     if (call->ask.head->encoding != KS_BODY_PLAIN)
         return ks_fail(&call->fault, KS_ENCODING, "Unsupported compression type: a tensor's bytes come as they are");
     if (words->ttl_s == 0 && !call->tenant.is_operator)
@@ -158,6 +176,8 @@ static ks_status begin_put(ks_tensor_call *call)
                          .name = call->name,
                          .ttl_s = words->ttl_s,
                          .evictable = words->evictable,
+                         .is_placed = is_placed,
+                         .change = call->ask.vote.change,
                          .only_new = words->only_new,
                          .if_match = words->has_if_match ? words->if_match : NULL};
     if (call->name[0]) {
@@ -181,6 +201,7 @@ ks_status ks_tensors_begin(ks_api_view *view, const ks_tensor_ask *ask, ks_tenso
         return ks_fail(error, KS_UNSUPPORTED, "tensors are not kept here: --no-resident, or a backend that keeps none");
     ks_tensor_call *call = calloc(1, sizeof *call);
     if (!call) return ks_fail(error, KS_MEMORY, "no memory for a request of tensors");
+    call->view = view;
     call->store = view->store;
     call->ask = *ask;
     call->begun_ns = ks_now_ns();
@@ -230,7 +251,7 @@ static ks_status may_delete(ks_tensor_call *call)
 static ks_status may_change(ks_tensor_call *call)
 {
     if (call->ask.method == KS_METHOD_DELETE) return may_delete(call);
-    if (call->links) return ks_store_may_link(call->store, &call->put, call->words.etag, &call->fault);
+    if (call->links) return ks_store_may_link(call->store, &call->put, call->words.etag, &call->linked, &call->fault);
     if (call->ask.route->id == KS_ROUTE_TENSORS) return may_put_all(call);
     return ks_store_may_publish(call->store, &call->put, 1, &call->fault);
 }
@@ -412,8 +433,10 @@ static ks_status respond_list(ks_tensor_call *call, ks_tensor_answer *out)
     ks_store_stats stats;
     ks_tensor_entry *entries = malloc((size_t)words->limit * sizeof *entries);
     if (!entries) return ks_fail(&call->fault, KS_MEMORY, "no memory for a list of %" PRId64 " tensors", words->limit);
-    const int count =
-        ks_store_list(call->store, &call->tenant, words->prefix, words->after, (int)words->limit, entries, &more);
+    const ks_list_part part = {&call->tenant, words->prefix, words->after, (int)words->limit};
+    const int count = call->ask.is_peer /* which asks what this worker has */
+                          ? ks_store_list(call->store, part.tenant, part.prefix, part.after, part.most, entries, &more)
+                          : ks_store_list_all(call->store, &part, entries, &more);
     ks_store_read_stats(call->store, &stats);
     out->content_type = "application/json";
     ks_tensor_entries_write(&out->text, call->store, entries, count);
@@ -431,7 +454,13 @@ static ks_status respond_delete(ks_tensor_call *call, ks_tensor_answer *out)
     const char *const match = call->words.has_if_match ? call->words.if_match : NULL;
     out->code = 204;
     if (call->words.only_new) return ks_fail(&call->fault, KS_FIELD, "If-None-Match says nothing of a DELETE");
-    return ks_store_delete(call->store, &call->tenant, call->name, match, &call->fault);
+    const bool is_alone = call->view->workers && call->view->workers->count > 1 && !call->ask.is_peer;
+    const ks_status status = (is_alone ? ks_store_delete_placed : ks_store_delete)(call->store, &call->tenant,
+                                                                                   call->name, match, &call->fault);
+    const bool is_gone = status == KS_TENSOR || status == KS_PLACED || status == KS_LOST;
+    if (!call->ask.vote.given || !is_gone) return status;
+    call->fault.status = KS_OK; /* all have agreed that it goes */
+    return KS_OK;
 }
 
 /* A file's head in front of the bytes, or the fields that say what they are. *bytes: of the head. */
@@ -534,5 +563,6 @@ void ks_tensors_leave(ks_tensor_call **pointer)
     const bool refused = call->fault.status != KS_OK && call->fault.status != KS_CANCELLED;
     if (call->ask.method == KS_METHOD_PUT && !call->answered) ks_store_count_put(call->store, !refused);
     ks_transfer_leave(&call->upload);
+    ks_content_release(&call->linked);
     free(call);
 }

@@ -131,6 +131,14 @@ static ks_status read_limit(ks_tensor_words *words, const ks_query_pair *pair, k
     return wrong(pair, "1 to 10000", error);
 }
 
+static ks_status read_device(ks_tensor_words *words, const ks_query_pair *pair, ks_error *error)
+{
+    enum { DEVICE_MAX = 999 };
+    if (ks_digits_read(pair->value, (size_t)pair->value_length, &words->device) && words->device <= DEVICE_MAX)
+        return KS_OK;
+    return wrong(pair, "a device's index", error);
+}
+
 static const struct {
     const char *name;
     int places;
@@ -146,6 +154,7 @@ static const struct {
     {"prefix", AT_PUT_ALL | AT_LIST, read_prefix},
     {"limit", AT_LIST, read_limit},
     {"after", AT_LIST, read_after},
+    {"device", AT_PUT | AT_PUT_ALL, read_device},
     {"tenant", AT_ONE | AT_LIST | AT_PEER, read_tenant},
 };
 enum { MEMBERS = sizeof members / sizeof members[0] };
@@ -258,7 +267,7 @@ ks_status ks_tensor_words_read(const ks_tensor_ask *ask, ks_tensor_words *out, k
     const bool changes = ask->method == KS_METHOD_PUT || ask->method == KS_METHOD_DELETE;
     unsigned seen = 0;
     ks_query_pair pair;
-    *out = (ks_tensor_words){.ttl_s = -1, .limit = KS_TENSOR_LIST_PRESET};
+    *out = (ks_tensor_words){.ttl_s = -1, .device = -1, .limit = KS_TENSOR_LIST_PRESET};
     while (ks_query_next(&query, &pair)) {
         if (pair.name[0] == '\0') continue;
         const ks_status status = read_member(place, &pair, out, &seen, error);

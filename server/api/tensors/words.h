@@ -8,7 +8,8 @@ enum { KS_TENSOR_LIST_MAX = 10000, KS_TENSOR_LIST_PRESET = 1000 };
 typedef struct ks_tensor_words {
     ks_tensor tensor; /* of shape and datatype */
     bool has_shape, has_datatype, has_etag;
-    int64_t ttl_s; /* -1: the preset */
+    int64_t device; /* of several workers, that is to have it alone; -1: none is named */
+    int64_t ttl_s;  /* -1: the preset */
     bool evictable;
     const ks_op *form_op;       /* that a form is wanted for; NULL: none */
     char etag[KS_ETAG_MAX + 1]; /* to be linked */

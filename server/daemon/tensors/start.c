@@ -20,14 +20,15 @@ static int hash_threads(const ks_config *config)
 static ks_status open_store(ks_daemon *daemon, ks_error *error)
 {
     const ks_config *config = daemon->config;
-    const ks_store_options options = {.backend = daemon->backend,
-                                      .device = daemon->device,
-                                      .limit_bytes = (uint64_t)config->resident_bytes,
-                                      .ttl_s = config->tensor_ttl / KS_S,
-                                      .uploads_max = (int)config->tensor_uploads,
-                                      .generation = (uint64_t)ks_process_said(KS_SUPERVISOR_STARTS, 1),
-                                      .goes_together = daemon->workers && daemon->workers->count > 1,
-                                      .record_fd = (int)ks_process_said(KS_SUPERVISOR_RECORD, -1)};
+    ks_store_options options = {.backend = daemon->backend,
+                                .device = daemon->device,
+                                .limit_bytes = (uint64_t)config->resident_bytes,
+                                .ttl_s = config->tensor_ttl / KS_S,
+                                .uploads_max = (int)config->tensor_uploads,
+                                .generation = (uint64_t)ks_process_said(KS_SUPERVISOR_STARTS, 1),
+                                .goes_together = daemon->workers && daemon->workers->count > 1,
+                                .record_fd = (int)ks_process_said(KS_SUPERVISOR_RECORD, -1)};
+    if (daemon->workers) options.placed = (ks_placed){daemon->workers, daemon->worker, getpid()};
     if (options.record_fd >= 0) fcntl(options.record_fd, F_SETFD, FD_CLOEXEC);
     ks_status status = ks_store_open(&options, &daemon->store, error);
     if (status == KS_OK) status = ks_hashers_open(hash_threads(config), &daemon->hashers, error);

@@ -21,7 +21,6 @@
 #include "base/log.h"
 #include "base/notify.h"
 #include "daemon/workers/channel.h"
-#include "observe/workers/ballot.h"
 #include "observe/metrics.h"
 
 enum {
@@ -339,7 +338,7 @@ static void ended(fleet *self, member *one, int status)
     atomic_store(&row->asks, false);
     atomic_store(&row->joined, false);
     const int pid = atomic_exchange(&row->pid, 0);
-    ks_changes_unlock(self->workers, pid);
+    ks_workers_let_go(self->workers, pid);
     atomic_store(&row->exit_code, code);
     atomic_store(&row->connections, 0);
     give_again(self, one, false);

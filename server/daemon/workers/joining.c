@@ -135,7 +135,8 @@ static bool give_tensors(ks_changes *self, int row, const char *name)
         const int count = ks_store_list(self->daemon->store, &tenant, "", after, BATCH, entries, &more);
         for (int i = 0; i < count && good; i++) {
             memcpy(after, entries[i].name, sizeof after);
-            good = entries[i].read_only || entries[i].lost || give_tensor(self, row, name, &entries[i]);
+            const bool stays = entries[i].read_only || entries[i].lost || entries[i].is_placed;
+            good = stays || give_tensor(self, row, name, &entries[i]);
         }
     }
     free(entries);

@@ -3,16 +3,7 @@
  * Limits     a verdict is known for KS_VERDICTS_KEPT changes more. */
 #include "observe/workers/ballot.h"
 
-#include <limits.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "base/clock.h"
-
 enum { VERDICT_AT = 16, NUMBER_AT = 32, ROWS = (1 << 16) - 1, NUMBER_MAX = (1 << KS_CHANGE_BITS) - 1 };
-static const int64_t look_ns = 50000000; /* a futex of a process that was killed wakes no one else */
 
 static uint32_t number_of(uint64_t word)
 {
@@ -33,21 +24,12 @@ static uint64_t with_verdict(uint64_t word, ks_verdict verdict)
 
 bool ks_changes_lock(ks_workers *workers, int pid, int64_t timeout_ns)
 {
-    const struct timespec look = {.tv_nsec = look_ns};
-    const int64_t until_ns = ks_now_ns() + timeout_ns;
-    for (;;) {
-        uint32_t holder = 0;
-        if (atomic_compare_exchange_strong(&workers->changer, &holder, (uint32_t)pid)) return true;
-        if (ks_now_ns() >= until_ns) return false;
-        syscall(SYS_futex, &workers->changer, FUTEX_WAIT, holder, &look, NULL, 0);
-    }
+    return ks_workers_lock(&workers->changer, pid, timeout_ns);
 }
 
 void ks_changes_unlock(ks_workers *workers, int pid)
 {
-    uint32_t holder = (uint32_t)pid;
-    if (pid > 0 && atomic_compare_exchange_strong(&workers->changer, &holder, 0))
-        syscall(SYS_futex, &workers->changer, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    ks_workers_unlock(&workers->changer, pid);
 }
 
 /* --- the ballot --------------------------------------------------------------------------------------------------- */
@@ -88,6 +70,11 @@ uint32_t ks_ballot_open(ks_workers *workers)
         number = number_of(word) % NUMBER_MAX + 1;
     } while (!atomic_compare_exchange_strong(&workers->ballot, &word, (uint64_t)number << NUMBER_AT));
     return number;
+}
+
+uint32_t ks_ballot_number(const ks_workers *workers)
+{
+    return number_of(atomic_load(&workers->ballot));
 }
 
 unsigned ks_ballot_votes(ks_workers *workers, uint32_t change)

@@ -21,6 +21,7 @@ void ks_changes_unlock(ks_workers *workers, int pid);
 
 /* With the lock: the next change, whose number it returns. */
 uint32_t ks_ballot_open(ks_workers *workers);
+uint32_t ks_ballot_number(const ks_workers *workers);           /* of the last one */
 unsigned ks_ballot_votes(ks_workers *workers, uint32_t change); /* rows that are ready for it, as bits */
 /* Once: done where these rows are ready, else dropped. */
 ks_verdict ks_ballot_decide(ks_workers *workers, uint32_t change, unsigned rows);

@@ -43,8 +43,8 @@ ks_workers *ks_workers_open(int count, int *fd)
 {
     const size_t rows = sizeof(ks_workers) + (size_t)count * sizeof(ks_worker_row);
     const size_t texts = (rows + TEXT_ALIGNMENT - 1) / TEXT_ALIGNMENT * TEXT_ALIGNMENT;
-    const size_t each = text_at(KS_WORKER_TEXTS),
-                 bytes = texts + (size_t)count * each; /* pages that no text has touched cost nothing */
+    const size_t each = text_at(KS_WORKER_TEXTS), placed = texts + (size_t)count * each,
+                 bytes = placed + KS_PLACED_BYTES; /* pages that nothing has touched cost nothing */
     ks_workers *workers = NULL;
     *fd = memfd_create("kernserve-workers", MFD_CLOEXEC);
     if (*fd >= 0 && ftruncate(*fd, (off_t)bytes) == 0) workers = map(*fd, bytes);
@@ -54,6 +54,7 @@ ks_workers *ks_workers_open(int count, int *fd)
     }
     workers->bytes = bytes;
     workers->count = count;
+    workers->placed_at = placed;
     for (int i = 0; i < count; i++) {
         atomic_init(&workers->row[i].exit_code, -1);
         for (int t = 0; t < KS_WORKER_TEXTS; t++)
@@ -77,6 +78,45 @@ void ks_workers_close(ks_workers **workers)
     *workers = NULL;
 }
 
+/* --- locks -------------------------------------------------------------------------------------------------------- */
+
+/* Linux has process ids up to 2^22. */
+enum { WAITED = 1 << 30 };
+static const int64_t look_ns = 50000000; /* a futex of a process that was killed wakes no one else */
+
+bool ks_workers_lock(_Atomic uint32_t *lock, int pid, int64_t timeout_ns)
+{
+    const struct timespec look = {.tv_nsec = look_ns};
+    const int64_t until_ns = ks_now_ns() + timeout_ns;
+    uint32_t mine = (uint32_t)pid;
+    for (;;) {
+        uint32_t holder = 0;
+        if (atomic_compare_exchange_strong(lock, &holder, mine)) return true;
+        if (ks_now_ns() >= until_ns) return false;
+        if (!(holder & WAITED) && !atomic_compare_exchange_strong(lock, &holder, holder | WAITED)) continue;
+        mine |= WAITED; /* there may be others that wait */
+        syscall(SYS_futex, lock, FUTEX_WAIT, holder | WAITED, &look, NULL, 0);
+    }
+}
+
+void ks_workers_unlock(_Atomic uint32_t *lock, int pid)
+{
+    uint32_t holder = atomic_load(lock);
+    while (pid > 0 && (holder & ~(uint32_t)WAITED) == (uint32_t)pid) {
+        if (!atomic_compare_exchange_weak(lock, &holder, 0)) continue;
+        if (holder & WAITED) syscall(SYS_futex, lock, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        return;
+    }
+}
+
+void ks_workers_let_go(ks_workers *workers, int pid)
+{
+    ks_workers_unlock(&workers->changer, pid);
+    ks_workers_unlock(&workers->placer, pid);
+}
+
+/* --- rows --------------------------------------------------------------------------------------------------------- */
+
 int ks_workers_find(const ks_workers *workers, int device)
 {
     for (int i = 0; i < workers->count; i++)
@@ -92,6 +132,11 @@ bool ks_worker_is_up(const ks_worker_row *row)
 bool ks_worker_is_stuck(const ks_worker_row *row, int64_t now_ns)
 {
     return atomic_load(&row->accepts) && now_ns - atomic_load(&row->beat_ns) > KS_WORKER_STUCK_NS;
+}
+
+bool ks_worker_serves(const ks_worker_row *row, int64_t now_ns)
+{
+    return ks_worker_is_up(row) && atomic_load(&row->accepts) && !ks_worker_is_stuck(row, now_ns);
 }
 
 const char *ks_worker_word(const ks_worker_row *row, const char *const *states)

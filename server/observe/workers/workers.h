@@ -18,6 +18,7 @@
 #define KS_WORKER_STUCK_NS 2000000000LL
 enum { KS_WORKERS_MAX = 16, KS_VERDICTS_KEPT = 64, KS_WORKER_UUID_MAX = 64 };
 enum { KS_WORKER_TEXT_MAX = 4 << 20, KS_WORKER_PART_MAX = 8 << 20 };
+enum { KS_PLACED_BYTES = 8 << 20 }; /* of names that one worker alone has (resident/placed.h) */
 
 /* What it publishes: bytes that documents know. A part is what another worker has asked for (ask.h). */
 typedef enum ks_worker_text { KS_WORKER_METRICS, KS_WORKER_STATS, KS_WORKER_PART, KS_WORKER_TEXTS } ks_worker_text;
@@ -71,6 +72,9 @@ typedef struct ks_workers {
     _Atomic uint32_t changer; /* the process that makes one; 0: none does. A futex */
     _Atomic uint64_t ballot;
     _Atomic uint32_t done[KS_VERDICTS_KEPT]; /* numbers of earlier ones that were done */
+    /* of tensors that one of them has (resident/placed.h): */
+    _Atomic uint32_t placer; /* a lock, as changer */
+    size_t placed_at;        /* their table, from this one's begin */
     ks_worker_row row[];
 } ks_workers;
 
@@ -86,7 +90,14 @@ ks_workers *ks_workers_open(int count, int *fd);
 ks_workers *ks_workers_join(int fd);
 void ks_workers_close(ks_workers **workers); /* unmaps it */
 
+/* A lock of all workers: a word that has the process whose thread holds it. false: another one had it until timeout_ns was over. */
+bool ks_workers_lock(_Atomic uint32_t *lock, int pid, int64_t timeout_ns);
+void ks_workers_unlock(_Atomic uint32_t *lock, int pid); /* pid: whose lock it is, or nothing happens */
+void ks_workers_let_go(ks_workers *workers, int pid); /* the supervisor, of a process that has ended: all its locks */
+
 int ks_workers_find(const ks_workers *workers, int device); /* its row; -1: there is none */
+/* It is up, takes connections of the data listeners, and is not stuck. */
+bool ks_worker_serves(const ks_worker_row *row, int64_t now_ns);
 bool ks_worker_is_up(const ks_worker_row *row);
 /* It serves, and then its main thread had no turn for KS_WORKER_STUCK_NS: its process is stopped, or gets no processor. */
 bool ks_worker_is_stuck(const ks_worker_row *row, int64_t now_ns);
