@@ -9,6 +9,7 @@
   - the command line
 """
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -24,7 +25,7 @@ import numpy as np
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "http"))
 import kernserve  # noqa: E402
-from daemon import Daemon, check, comes_to, wrongs  # noqa: E402
+from daemon import Connection, Daemon, check, comes_to, request, wrongs  # noqa: E402
 from kernserve._datatypes import OF_NUMPY, as_tensor  # noqa: E402
 from kernserve._tensor import etag_of  # noqa: E402
 
@@ -276,6 +277,32 @@ def restarted(kernserve_path):
         check(daemon.stop() == 0, "the daemon's end")
 
 
+def placed(kernserve_path):
+    """On one of two devices alone, and put again there once its worker has ended."""
+    with Daemon(kernserve_path, *OPTIONS, "--devices", "0,1") as daemon, client_of(daemon) as ks:
+        def answer(port, target):
+            with Connection(type("Where", (), {"host": "127.0.0.1", "port": port})) as connection:
+                return json.loads(connection.ask(request("GET", target)).body)
+
+        both = lambda: {row["state"] for row in answer(daemon.admin_port, "/readyz")["devices"]} == {"ready"}
+        check(comes_to(both, True), "both devices are ready")
+        w, x = floats(128, 96), floats(3, 128)
+        plain = np.asarray(ks.matmul(x, w))
+        with ks.tensor(w, device=1) as weight, ks.tensor(w, device=0) as other:
+            check((weight.entry["device"], other.entry["device"]) == (1, 0), "their entries", weight.entry, other.entry)
+            check([t.entry["device"] for t in ks.tensors()] == [t.entry["device"] for t in sorted((weight, other), key=lambda t: t.name)], "the list")
+            for each in (weight, other):
+                together(16, lambda _: check(close(np.asarray(ks.matmul(x, each)), plain), "by each connection"))
+            raises(kernserve.BadRequest, lambda: ks.matmul(weight, other), status=409, code="placed")
+            raises(kernserve.BadRequest, lambda: ks.put(weight.name, w), status=409, code="placed")
+            os.kill(answer(daemon.admin_port, "/status.json?device=1")["pid"], signal.SIGKILL)
+            check(comes_to(both, False) is False and comes_to(both, True), "device 1 is back")
+            check(close(np.asarray(ks.matmul(x, weight)), plain) and weight._puts == 1, "put again", weight._puts)
+            check(ks.tensor(weight.name).entry["device"] == 1, "where it was")
+        check(ks.put("all", w).entry.get("device") is None, "on all, without")
+        check(daemon.stop() == 0, "the daemon's end")
+
+
 def expired(ks):
     w, x = floats(8, 4), floats(2, 8)
     with ks.tensor(w, ttl=1) as weight:
@@ -347,6 +374,7 @@ def main():
         files_and_command(daemon, ks, command)
         check(daemon.stop() == 0, "the daemon's end")
     full(kernserve_path)
+    placed(kernserve_path)
     lost(kernserve_path)
     restarted(kernserve_path)
     sys.exit(wrongs() > 0)

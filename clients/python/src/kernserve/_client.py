@@ -343,33 +343,34 @@ class Client:
     # --- tensors that stay with the daemon -------------------------------------------------------------------------------
 
     def tensor(self, source: Any, name: Optional[str] = None, *, ttl: Optional[int] = None, evictable: Optional[bool] = None,
-               datatype: Optional[str] = None, timeout: Optional[float] = None) -> Tensor:
+               device: Optional[int] = None, datatype: Optional[str] = None, timeout: Optional[float] = None) -> Tensor:
         """A tensor for an array, or the one that has the name `source` already.
 
         An array's bytes are sent only where the daemon has none with their hash. ttl: seconds after the last use (the daemon's preset;
-        0: for ever). name: one of its own, if not given. `with` deletes it at the end, unless the name was there before."""
+        0: for ever). device: of several, the one that is to have it alone (all). name: one of its own, if not given. `with` deletes it at
+        the end, unless the name was there before."""
         if isinstance(source, str):
             return Tensor(self, json.loads(self._get(_path(source), fields={"Accept": "application/json"})))
         values, kind = as_tensor(source, datatype)
-        options = _life(ttl, evictable)
+        options = _stay(ttl, evictable, device)
         name = name or "client-%d-%016x" % (os.getpid(), random.SystemRandom().getrandbits(64))
         status, entry = self._put_by_etag(name, values, kind, options, timeout)
         return Tensor(self, entry, values, options, made=status == 201)
 
-    def put(self, name: str, values: Any, *, ttl: Optional[int] = None, evictable: Optional[bool] = None, only_new: bool = False,
-            if_match: Optional[str] = None, datatype: Optional[str] = None, timeout: Optional[float] = None) -> Tensor:
+    def put(self, name: str, values: Any, *, ttl: Optional[int] = None, evictable: Optional[bool] = None, device: Optional[int] = None,
+            only_new: bool = False, if_match: Optional[str] = None, datatype: Optional[str] = None, timeout: Optional[float] = None) -> Tensor:
         """Makes or replaces a tensor. only_new: Precondition where the name is there; if_match: where its ETag is another. Full: no room."""
         values, kind = as_tensor(values, datatype)
-        options = _life(ttl, evictable)
+        options = _stay(ttl, evictable, device)
         fields = {"If-None-Match": "*"} if only_new else {}
         fields.update({"If-Match": '"%s"' % if_match} if if_match else {})
         return Tensor(self, self._put(name, values, kind, options, timeout, fields)[1], values, options)
 
     def put_file(self, path: str, prefix: str = "", *, ttl: Optional[int] = None, evictable: Optional[bool] = None,
-                 timeout: Optional[float] = None) -> List[Tensor]:
+                 device: Optional[int] = None, timeout: Optional[float] = None) -> List[Tensor]:
         """All tensors of a safetensors file, or none: PREFIX+key each, where / and : become dots."""
         parts = parts_of_file(path)
-        pairs = [("prefix", prefix or None), *_life(ttl, evictable)]
+        pairs = [("prefix", prefix or None), *_stay(ttl, evictable, device)]
         target = "/v2/tensors?" + _query([pair for pair in pairs if pair[1] is not None])
         head = self._head("PUT", target.rstrip("?"), sum(len(part) for part in parts), {"Content-Type": FILE_TYPE})
         return [Tensor(self, entry) for entry in json.loads(bytes(self._call(head, parts, timeout)[2]))["tensors"]]
@@ -692,8 +693,8 @@ def _integers(values: Integers) -> Optional[str]:
     return None if values is None else ",".join(str(int(each)) for each in values)
 
 
-def _life(ttl: Optional[int], evictable: Optional[bool]) -> Tuple[Tuple[str, Optional[int]], ...]:
-    return ("ttl", ttl), ("evictable", None if evictable is None else int(evictable))
+def _stay(ttl: Optional[int], evictable: Optional[bool], device: Optional[int]) -> Tuple[Tuple[str, Optional[int]], ...]:
+    return ("ttl", ttl), ("evictable", None if evictable is None else int(evictable)), ("device", device)
 
 
 def _model_path(name: str) -> str:
