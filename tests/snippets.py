@@ -5,7 +5,7 @@ snippets.py KERNSERVE [PYTHON]    PYTHON has numpy and tritonclient (tests/compa
 snippets.py --list                each block and what becomes of it
 
 A fence names its language; one that is not known here is a fault:
-  sh       each command is run against a daemon, its exit code is 0 and HTTP errors are failures. One that serves must become ready and end
+  sh       each command is run against a daemon (OF_DOCUMENT), its exit code is 0 and HTTP errors are failures. One that serves must become ready and end
            with 0. After a line that begins with "$ " its output follows, equal but for times. A command that takes minutes, installs
            packages or wants a cluster has a row in ELSEWHERE: the test that runs it, in whose text it stands
   python   the blocks of a document are one program
@@ -28,9 +28,11 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(HERE, "http"))
-from daemon import Daemon, Remote, check, wrongs  # noqa: E402
+from daemon import Daemon, Remote, check, comes_to, wrongs  # noqa: E402
 from ports import free_ports  # noqa: E402
 
+# Whose blocks are about a daemon with options; the others' is one as it is installed.
+OF_DOCUMENT = {"docs/workers.md": ("--backend", "cpu", "--devices", "0,1")}
 LANGUAGES = ("sh", "python", "promql", "walk", "text")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 # Begin of a command, the test that runs it, and the words by which it stands there.
@@ -77,8 +79,21 @@ def elsewhere(command):
 class Runs:
     def __init__(self, path, python, folder):
         self.path, self.python, self.folder, self.left = path, python, folder, []
-        self.daemon = Daemon(path, "--tune-cache", folder + "/tunes.daemon")
+        self.common = self.daemon = Daemon(path, "--tune-cache", folder + "/tunes.daemon")
         self.prepare()
+
+    @contextlib.contextmanager
+    def of(self, document):
+        """The daemon that the document's blocks are about."""
+        if document not in OF_DOCUMENT:
+            yield
+            return
+        with Daemon(self.path, *OF_DOCUMENT[document]) as self.daemon:
+            states = lambda: set(re.findall(rb'"state":"(\w+)"', self.daemon.get("/readyz").body))
+            check(comes_to(states, {b"ready"}) == {b"ready"}, document, "workers are", states())
+            yield
+            check(self.daemon.stop() == 0, document, "the daemon's end")
+        self.daemon = self.common
 
     def prepare(self):
         """The files that the commands send, the folders that they name, kernserve on the path."""
@@ -206,14 +221,15 @@ def main():
     counts = dict.fromkeys(LANGUAGES, 0)
     with tempfile.TemporaryDirectory() as folder:
         runs = Runs(path, python, folder)
-        with runs.daemon:
+        with runs.common:
             for name, line, language, text in gathered():
                 where = "%s:%d" % (name, line)
                 check(language in LANGUAGES, where, "a fence without a language that is run:", language)
                 counts[language] = counts.get(language, 0) + 1
                 act = {"sh": runs.sh, "python": runs.python_program, "promql": runs.promql}.get(language)
                 if act:
-                    act(text, where)
+                    with runs.of(name):
+                        act(text, where)
     for line in runs.left:
         print("left out:", line)
     print("blocks: %s; %d wrong" % (", ".join("%d %s" % (n, language) for language, n in counts.items()), wrongs()))
