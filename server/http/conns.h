@@ -72,6 +72,7 @@ typedef struct ks_conn {
     ks_head head;
     bool routed; /* route is that of method and target, as it is now */
     ks_route route;
+    bool places_seen; /* it stores no output, and its names of tensors were all looked at: no two workers have them */
     uint64_t models_epoch;      /* of the models that route knows */
     const ks_model *used_model; /* that the request has counted its use of; NULL: none */
     ks_method method;

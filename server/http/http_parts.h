@@ -154,6 +154,8 @@ ks_status ks_find_own_route(const ks_http *http, ks_conn *conn, ks_status found)
  * socket, as are n bytes of its body. -1: it is this one's; KS_WORKER_LATER: more of the body is to come, which has the names. */
 enum { KS_WORKER_LATER = -2 };
 int ks_find_worker(ks_http *http, ks_conn *conn, const char *body, size_t n);
+/* Of a fault: a tensor that came to another worker amid the request is KS_UNAVAILABLE, not KS_PLACED. */
+void ks_check_place(ks_conn *conn);
 bool ks_is_one_of_several(const ks_http *http); /* workers */
 /* The daemon ends, or this worker (of which the fault of a request may be the first sign), whose clients another one serves: a response is the
  * last one of its connection. */

@@ -449,6 +449,7 @@ static __attribute__((noinline)) bool hand_over(ks_http *http, ks_conn *conn, si
 {
     const ks_plain_conn *t = ks_plain_conn_of(conn);
     const ks_hand_over *const other = &http->api->hand_over;
+    conn->places_seen = false;
     if (t->part > 0) return false;
     const int row = ks_find_worker(http, conn, http->plain->peeked + t->head_length, n - t->head_length);
     if (row == KS_WORKER_LATER && n < http->plain->look_most) {

@@ -512,6 +512,7 @@ bool ks_request_make_fault(ks_http *http, const ks_conn *conn, ks_response *resp
 static void respond_fault(ks_http *http, ks_conn *conn)
 {
     ks_response response = {.code = 0};
+    ks_check_place(conn);
     if (ks_request_make_fault(http, conn, &response))
         send_response(http, conn, &response);
     else

@@ -129,6 +129,7 @@ typedef struct ks_naming {
     const ks_store *store;
     const char *tenant;
     unsigned rows; /* as bits */
+    bool stores;   /* or may: names of outputs are among them */
 } ks_naming;
 
 static void add_name(ks_naming *naming, const char *name, size_t length)
@@ -154,6 +155,7 @@ static bool add_query(ks_naming *naming, const char *query)
     while (ks_query_next(&query, &pair)) {
         const bool names = pair.value_length > 1 && pair.value[0] == '@';
         if (names) add_name(naming, pair.value + 1, (size_t)pair.value_length - 1);
+        naming->stores = naming->stores || (names && strncmp(pair.name, "INPUT", strlen("INPUT")) != 0);
         is_raw = is_raw || names || strcmp(pair.name, "shape") == 0;
     }
     return is_raw;
@@ -163,7 +165,7 @@ static bool add_query(ks_naming *naming, const char *query)
 static void add_json(ks_naming *naming, const char *json, size_t n)
 {
     static const char word[] = "\"tensor";
-    const char *const end = json + n;
+    const char *const end = json + n, *const outputs = memmem(json, n, "\"outputs\"", strlen("\"outputs\""));
     for (const char *at = json; (at = memmem(at, (size_t)(end - at), word, sizeof word - 1)) != NULL;) {
         at += sizeof word - 1;
         const bool region = at < end && *at == ':';
@@ -174,13 +176,15 @@ static void add_json(ks_naming *naming, const char *json, size_t n)
         if (!region && (at == end || *at++ != '"')) continue;
         const char *const behind = memchr(at, '"', (size_t)(end - at));
         if (behind) add_name(naming, at, (size_t)(behind - at));
+        naming->stores = naming->stores || (outputs && at > outputs);
     }
 }
+
+enum { LOOK = 16 << 10 }; /* of JSON, at most */
 
 /* How much of the body is JSON, and is looked at for names; 0: it has none. */
 static size_t json_of(const ks_conn *conn)
 {
-    enum { LOOK = 16 << 10 };
     const ks_head *head = &conn->head;
     const char *const length = head->known[KS_KNOWN_HEADER_LENGTH];
     if (conn->route.raw || head->chunked || head->content_length <= 0 || head->known[KS_KNOWN_CONTENT_ENCODING])
@@ -202,6 +206,7 @@ static int find_by_tensor(ks_http *http, ks_conn *conn, const char *body, size_t
         ks_check_access(&http->rules, &conn->head, conn->loopback, false, false, &ignored) != KS_OK)
         return -1;
     ks_naming naming = {.store = http->api->store, .tenant = tenant_of(conn, &pair)};
+    bool whole = !is_put(conn) && conn->method != KS_METHOD_DELETE;
     if (conn->route.handler == KS_HANDLER_tensors) {
         if (conn->route.name && ks_route_name(&conn->route, name, &ignored) == KS_OK)
             add_name(&naming, name, strlen(name));
@@ -209,9 +214,19 @@ static int find_by_tensor(ks_http *http, ks_conn *conn, const char *body, size_t
         const size_t json = json_of(conn), there = n < json ? n : json;
         if (there < json && !conn->head.expects && !conn->fin_ns) return KS_WORKER_LATER;
         add_json(&naming, body, there);
+        whole = there == json && json > 0 && json < LOOK;
     }
-    const bool one = naming.rows != 0 && (naming.rows & (naming.rows - 1)) == 0;
+    const bool two = (naming.rows & (naming.rows - 1)) != 0, one = naming.rows != 0 && !two;
+    conn->places_seen = whole && !two && !naming.stores;
     return one ? row_that_serves(http, __builtin_ctz(naming.rows)) : -1;
+}
+
+/* Its look-up has found a name with another worker that was not there, or did not serve, when its names were looked at: put again meanwhile. */
+void ks_check_place(ks_conn *conn)
+{
+    if (conn->fault == KS_PLACED && conn->places_seen)
+        conn->fault = ks_fail(&conn->error, KS_UNAVAILABLE,
+                              "a tensor that it names has come to another device just now: ask again");
 }
 
 int ks_find_worker(ks_http *http, ks_conn *conn, const char *body, size_t n)
