@@ -252,7 +252,10 @@ def watch(daemon, until):
     """(time, products of each worker, states), until that is so of the last one or half a minute is over."""
     seen, end = [], time.monotonic() + 30
     while time.monotonic() < end:
-        text = admin(daemon, "/metrics").body.decode()
+        answer = admin(daemon, "/metrics")
+        if answer is None:  # of the worker that ends
+            continue
+        text = answer.body.decode()
         counts = [metric(text, "kernserve_inference_requests_total", device=d) for d in (0, 1)]
         seen.append((time.monotonic(), counts, states(daemon)))
         if until(seen):

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "observe/metrics.h"
 
 const char *const ks_recovery_words[KS_RECOVERIES] = {
     [KS_RECOVERY_RESET] = "reset", [KS_RECOVERY_REBOOT] = "reboot", [KS_RECOVERY_DRAIN_AND_RESET] = "drain_and_reset"};
@@ -142,7 +143,9 @@ bool ks_worker_serves(const ks_worker_row *row, int64_t now_ns)
 const char *ks_worker_word(const ks_worker_row *row, const char *const *states)
 {
     if (!ks_worker_is_up(row)) return "down";
-    return ks_worker_is_stuck(row, ks_now_ns()) ? "stuck" : states[atomic_load(&row->state)];
+    if (ks_worker_is_stuck(row, ks_now_ns())) return "stuck";
+    const int state = atomic_load(&row->state);
+    return states[state == KS_STATE_READY && !atomic_load(&row->accepts) ? KS_STATE_STARTING : state];
 }
 
 /* --- texts -------------------------------------------------------------------------------------------------------- */

@@ -101,7 +101,7 @@ bool ks_worker_serves(const ks_worker_row *row, int64_t now_ns);
 bool ks_worker_is_up(const ks_worker_row *row);
 /* It serves, and then its main thread had no turn for KS_WORKER_STUCK_NS: its process is stopped, or gets no processor. */
 bool ks_worker_is_stuck(const ks_worker_row *row, int64_t now_ns);
-/* down, stuck, or the word of its state. Static text. states: those of ks_state. */
+/* down, stuck, or the word of its state; ready is one that takes connections, too. Static text. states: those of ks_state. */
 const char *ks_worker_word(const ks_worker_row *row, const char *const *states);
 /* The worker's publisher alone: each text, then ks_worker_published, which wakes the documents that wait for them. */
 void ks_worker_publish(ks_workers *workers, int index, ks_worker_text which, const char *text, size_t bytes);
