@@ -25,7 +25,7 @@ enum {
 /* As the kernel computes it. */
 typedef struct maps_function {
     float a, b;
-    uint8_t function, operands, dtype, out, to;
+    uint8_t function, operands, out, to;
     int8_t from[KS_MAP_OPERANDS]; /* registers; -1: a */
     bool truth, quick;            /* quick: for results of 16 bits, as map's kernels have it */
     bool goes_on, kept; /* from[0] is the result in front; the result is read but by the next function's from[0] */
@@ -289,7 +289,6 @@ static maps_function function_of(const ks_maps_function *given)
     f.a = (float)w->a;
     f.b = (float)w->b;
     f.operands = (uint8_t)w->operands;
-    f.dtype = (uint8_t)w->dtype;
     f.out = (uint8_t)w->out;
     f.to = (uint8_t)given->to;
     for (int k = 0; k < KS_MAP_OPERANDS; k++) f.from[k] = (int8_t)given->from[k];
