@@ -16,11 +16,10 @@
 /* Of one of several workers, or of the daemon that is alone: where one serves, all is served. */
 static bool is_ready(const ks_api_view *view)
 {
-    bool ready = atomic_load(view->state) == KS_STATE_READY;
+    bool ready = !view->workers && atomic_load(view->state) == KS_STATE_READY;
     for (int i = 0; view->workers && i < view->workers->count; i++) {
         const ks_worker_row *row = &view->workers->row[i];
-        ready = ready || (ks_worker_is_up(row) && !ks_worker_is_stuck(row, ks_now_ns()) &&
-                          atomic_load(&row->state) == KS_STATE_READY);
+        ready = ready || (ks_worker_serves(row, ks_now_ns()) && atomic_load(&row->state) == KS_STATE_READY);
     }
     return ready;
 }
