@@ -3,13 +3,17 @@
  * Rules    A value that the step does not make is read by its functions alone, and is no output; each other operand is known where the
  *          first node stands, which is where the step runs. All results have one shape, so that nothing is computed more often than before.
  *          Functions are what fuse.c makes of nodes: x y + z is one, rounded once; else bits are those of the nodes.
- * Limits   KS_MAPS_MAX functions of KS_STEP_NODES_MAX nodes, KS_MAPS_INPUTS tensors; datatypes that the backend takes. */
+ * Limits   MISFITS_MAX; KS_MAPS_MAX functions of KS_STEP_NODES_MAX nodes, KS_MAPS_INPUTS tensors; datatypes that the backend takes. */
 #include <string.h>
 
 #include "ops/chain/chain.h"
 #include "ops/map/maps.h"
 
 extern const ks_op ks_op_map;
+
+enum {
+    MISFITS_MAX = 32 /* readers that do not fit, behind which no other is tried: of a value with a thousand each costs 2 us */
+};
 
 /* One function of the step that grows. */
 typedef struct element {
@@ -204,12 +208,15 @@ static bool add_node(growing *g, int index)
 static int grow(growing *g, int index, const bool *done)
 {
     const ks_chain *chain = g->f->chain;
-    int best = 1;
-    for (int n = next_reader(g, index); n >= 0 && g->nodes < KS_STEP_NODES_MAX && is_read_elsewhere(g);
+    int best = 1, misfits = 0;
+    for (int n = next_reader(g, index);
+         n >= 0 && g->nodes < KS_STEP_NODES_MAX && misfits < MISFITS_MAX && is_read_elsewhere(g);
          n = next_reader(g, n)) {
         const ks_chain_node *node = &chain->node[n];
         if (done[n] || node->op != &ks_op_map || has_node(g, n) || !ks_chain_are_known(g->f, node)) continue;
-        if (add_node(g, n) && is_closed(g)) best = g->count;
+        const bool fits = add_node(g, n);
+        misfits += !fits;
+        if (fits && is_closed(g)) best = g->count;
     }
     return best;
 }
