@@ -174,7 +174,7 @@ enum {
 };
 static const uint64_t KS_BAD_PLACES = ((uint64_t)1 << KS_BAD_INPUT_AT) - 1;
 #define KS_BAD_WORD(node, input, place)                                                                                \
-    ((uint64_t)(KS_BAD_NODE_LAST - (node)) << KS_BAD_NODE_AT | (uint64_t)(input) << KS_BAD_INPUT_AT |                      \
+    ((uint64_t)(KS_BAD_NODE_LAST - (node)) << KS_BAD_NODE_AT | (uint64_t)(input) << KS_BAD_INPUT_AT |                  \
      (KS_BAD_PLACES - (uint64_t)(place)))
 
 /* What a word says; the value is another matter. */

@@ -232,8 +232,7 @@ static ks_status read_node(ks_definition_reader *r, const ks_json *item, int ind
     if (status != KS_OK) return status;
     snprintf(of.text, sizeof of.text, "node '%s'", node->name);
     const int other = ks_definition_add_name(&r->nodes, node->name);
-    if (other >= 0)
-        return ks_fail(r->error, KS_NAME, "%s: nodes %d and %d have that name", of.text, other, index);
+    if (other >= 0) return ks_fail(r->error, KS_NAME, "%s: nodes %d and %d have that name", of.text, other, index);
     status = ks_definition_members(r, item, of.text, known);
     if (status == KS_OK) status = read_op(r, item, node, &of);
     if (status == KS_OK) status = read_inputs(r, item, node, &of);

@@ -79,8 +79,7 @@ static void write_wide(document *d, int nodes)
     begin(d, "");
     const int leaves = nodes / 2 + 1;
     while (d->nodes < leaves) node(d, "softmax", "", "\"x\"");
-    for (int i = 0; d->nodes < nodes; i += 2)
-        node(d, "map", "\"op\":\"add\"", values("\"v%d\",\"v%d\"", i, i + 1));
+    for (int i = 0; d->nodes < nodes; i += 2) node(d, "map", "\"op\":\"add\"", values("\"v%d\",\"v%d\"", i, i + 1));
     end(d);
 }
 
@@ -142,8 +141,7 @@ static void write_random(document *d, int nodes)
     for (int i = 0; i < 3; i++) node(d, "softmax", "", "\"x\"");
     while (d->nodes < nodes) {
         int from[3];
-        for (int i = 0; i < 3; i++)
-            from[i] = (int)(((seed = seed * 1664525u + 1013904223u) >> 8) % (unsigned)d->nodes);
+        for (int i = 0; i < 3; i++) from[i] = (int)(((seed = seed * 1664525u + 1013904223u) >> 8) % (unsigned)d->nodes);
         node(d, "map", "\"op\":\"fma\"", values("\"v%d\",\"v%d\",\"v%d\"", from[0], from[1], from[2]));
     }
     end(d);
@@ -219,8 +217,8 @@ int main(int argc, char **argv)
     static const char *const preset[] = {"64", "256", "1024"};
     static document d;
     const int counts = argc > 1 ? argc - 1 : 3;
-    printf("%-8s %6s %6s %10s %10s %10s %10s %12s %12s\n", "kind", "nodes", "steps", "read us", "infer us", "resolve us",
-           "program us", "program KiB", "arena KiB");
+    printf("%-8s %6s %6s %10s %10s %10s %10s %12s %12s\n", "kind", "nodes", "steps", "read us", "infer us",
+           "resolve us", "program us", "program KiB", "arena KiB");
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
         for (int i = 0; i < counts; i++) {
             times t = {0};

@@ -18,7 +18,7 @@ typedef struct ks_chain_readers {
 } ks_chain_readers;
 
 ks_status ks_chain_readers_init(const ks_chain *chain, ks_chain_readers *out, ks_error *error); /* KS_MEMORY */
-void ks_chain_readers_fini(ks_chain_readers *readers); /* one that holds nothing, too */
+void ks_chain_readers_fini(ks_chain_readers *readers);         /* one that holds nothing, too */
 int ks_chain_uses(const ks_chain_readers *readers, int value); /* how often nodes read it, and it is an output */
 int ks_chain_next_reader(const ks_chain_readers *readers, int value, int behind); /* that node; -1: none */
 

@@ -11,9 +11,8 @@
 
 extern const ks_op ks_op_map;
 
-enum {
-    MISFITS_MAX = 32 /* readers that do not fit, behind which no other is tried: of a value with a thousand each costs 2 us */
-};
+/* Readers that do not fit, behind which no other one is tried: a value may have a thousand, at 2 us each, in each step that comes to it. */
+enum { MISFITS_MAX = 32 };
 
 /* One function of the step that grows. */
 typedef struct element {

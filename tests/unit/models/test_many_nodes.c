@@ -105,8 +105,8 @@ static void limits_have_sentences(void **state)
     refuse(KS_DEFINITION, sentence);
     begin(); /* three names a node */
     for (int i = 0; i < KS_CHAIN_NODES_MAX; i++)
-        put("%s{\"name\":\"n%d\",\"op\":\"norm\",\"inputs\":[\"x\"],\"outputs\":[\"a%d\",\"b%d\",\"c%d\"]}", i ? "," : "", i,
-            i, i, i);
+        put("%s{\"name\":\"n%d\",\"op\":\"norm\",\"inputs\":[\"x\"],\"outputs\":[\"a%d\",\"b%d\",\"c%d\"]}",
+            i ? "," : "", i, i, i, i);
     put("],\"outputs\":[{\"name\":\"a0\"}]}");
     snprintf(sentence, sizeof sentence, "node 'n%d': nodes make more than %d values", KS_CHAIN_MADE_MAX / 3,
              KS_CHAIN_MADE_MAX);
@@ -137,7 +137,8 @@ static void long_names_are_apart(void **state)
     refuse(KS_NAME, "a name has 1 to 40 bytes");
     char *const last = strstr(d.text, "],\"outputs\":[{\"name\"");
     d.length = (size_t)(last - d.text);
-    put(",{\"name\":\"last\",\"op\":\"reshape\",\"inputs\":[\"v%0127d\"],\"outputs\":[\"y\"],\"parameters\":{\"shape\":[0,0]}}"
+    put(",{\"name\":\"last\",\"op\":\"reshape\",\"inputs\":[\"v%0127d\"],\"outputs\":[\"y\"],\"parameters\":{\"shape\":"
+        "[0,0]}}"
         "],\"outputs\":[{\"name\":\"y\"}]}",
         KS_CHAIN_NODES_MAX - 1);
     refuse(KS_DEFINITION, "'nodes' has more than");
@@ -146,7 +147,8 @@ static void long_names_are_apart(void **state)
     char *before = first; /* one fewer */
     while (strncmp(before, ",{\"name\":", 9) != 0) before--;
     d.length = (size_t)(before - d.text);
-    put(",{\"name\":\"last\",\"op\":\"reshape\",\"inputs\":[\"v%0127d\"],\"outputs\":[\"y\"],\"parameters\":{\"shape\":[0,0]}}"
+    put(",{\"name\":\"last\",\"op\":\"reshape\",\"inputs\":[\"v%0127d\"],\"outputs\":[\"y\"],\"parameters\":{\"shape\":"
+        "[0,0]}}"
         "],\"outputs\":[{\"name\":\"y\"}]}",
         KS_CHAIN_NODES_MAX - 2);
     ks_definition *definition = infer();
@@ -197,8 +199,7 @@ static void any_value_is_read_anywhere(void **state)
     map_of_input("sign");
     while (d.nodes < KS_CHAIN_NODES_MAX) {
         int from[2];
-        for (int i = 0; i < 2; i++)
-            from[i] = (int)(((seed = seed * 1664525u + 1013904223u) >> 8) % (unsigned)d.nodes);
+        for (int i = 0; i < 2; i++) from[i] = (int)(((seed = seed * 1664525u + 1013904223u) >> 8) % (unsigned)d.nodes);
         const bool maps = seed >> 28 != 0;
         open_node(maps ? "map" : "softmax");
         put("\"v%d\"", from[0]);
