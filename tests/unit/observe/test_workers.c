@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "observe/metrics.h"
 #include "observe/workers/ask.h"
 #include "observe/workers/merge.h"
 
