@@ -264,7 +264,7 @@ def again_by_wrk(daemon, requests, answers, seed, timings):
         end = time.monotonic() + 60
         while min(seen) == 0 and time.monotonic() < end:
             done = subprocess.run(["wrk", "-t1", "-c4", "-d1s", "-s", os.path.join(HERE, "every_operation.lua"), "http://127.0.0.1:%d" % daemon.port, "--", folder, str(answers * len(requests))],
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=60)
             seen = [before + int(now) for before, now in zip(seen, re.findall(r"^seen (\d+)$", done.stdout, re.M))]
             wrong = re.search(r"^wrongs (\d+) ?(.*)$", done.stdout, re.M)
             if done.returncode or not wrong or int(wrong[1]):
