@@ -207,7 +207,7 @@ static __attribute__((noinline)) void sort_inputs(ks_codec *codec)
 static unsigned declared_apart(const ks_model *model)
 {
     const unsigned declared = model->declared;
-    return declared & ~(unsigned)ks_op_required(model->op) && declared & (declared + 1) ? declared : 0;
+    return declared & (declared + 1) && declared & ~(unsigned)ks_op_required(model->op) ? declared : 0;
 }
 
 /* Shapes that the query gives to no input go to those of `left`, in order: to a preset's own, and then to the others. */
