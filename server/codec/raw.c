@@ -211,7 +211,7 @@ static unsigned declared_apart(const ks_model *model)
 }
 
 /* Shapes that the query gives to no input go to those of `left`, in order: to a preset's own, and then to the others. */
-static __attribute__((noinline)) void name_in_order(ks_codec *codec, unsigned left)
+static void name_in_order(ks_codec *codec, unsigned left)
 {
     unsigned first = left & declared_apart(codec->request.model), others = left & ~first;
     for (int i = codec->query_inputs; i < codec->query_shapes; i++) {

@@ -12,8 +12,6 @@ requests again, many at a time, and each answer must have the bytes that were ri
 """
 
 import argparse
-import base64
-import http.client
 import json
 import os
 import re
@@ -220,7 +218,7 @@ class Round:
             eight = {name for name, array in case.inputs.items() if table.datatype(array).startswith("FP8")}
             kept = {name: "c%d.%s" % (number, name) for name in case.stay | eight}
             for name, tensor in kept.items():
-                self.keeper.put(tensor, case.inputs[name])
+                self.keeper.put(tensor, case.inputs[name], form=case.op if case.op in ("matmul", "search") else None)
             for client in self.clients:
                 self.ask(client, case, {name: tensor for name, tensor in kept.items() if name in case.stay or client.name == "tritonclient"})
         if not self.only:
