@@ -283,27 +283,28 @@ def main():
     words.add_argument("--answers", type=int, default=8)
     words.add_argument("--only", choices=sorted(table.OPERATIONS))
     words.add_argument("--clients", default="tritonclient,curl,kernserve,wrk")
-    words.add_argument("options", nargs="*")
-    asked = words.parse_args()
+    cut = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    asked, options = words.parse_args(sys.argv[1:cut]), sys.argv[cut + 1:]
     print("--seed %d" % asked.seed)
     named = asked.clients.split(",")
+    has_wrk = "wrk" in named and shutil.which("wrk") is not None
     with open(os.path.join(HERE, "..", "..", "kernels", "ops", "ops.def")) as file:
         check(set(re.findall(r"^OP\((\w+)\)", file.read(), re.M)) == set(table.OPERATIONS), "ops.def has other operations than the table")
-    with tempfile.TemporaryDirectory() as folder, Daemon(asked.kernserve, "--pinned-bytes", "64M", *asked.options) as daemon:
+    with tempfile.TemporaryDirectory() as folder, Daemon(asked.kernserve, "--pinned-bytes", "64M", *options) as daemon:
         clients = [CLIENTS[name](daemon, folder) for name in named if name in CLIENTS]
         counts, by_wrk, wrk_timings = {each.name: 0 for each in clients}, 0, Timings()
         for seed in range(asked.seed, asked.seed + asked.rounds):
             one = Round(daemon, clients, seed, asked.only)
             rows = one.run()
             counts = {name: counts[name] + one.count[name] for name in counts}
-            curl = next((each for each in clients if each.name == "curl"), None)
-            if curl and "wrk" in named and shutil.which("wrk") and not wrongs():
-                by_wrk += again_by_wrk(daemon, curl.requests, asked.answers, seed, wrk_timings)
-                curl.requests.clear()
+            for curl in clients:
+                if curl.name == "curl" and has_wrk and not wrongs():
+                    by_wrk += again_by_wrk(daemon, curl.requests, asked.answers, seed, wrk_timings)
+                    curl.requests.clear()
         print("%d rows, %d draws" % (len(rows), asked.rounds))
         for client in clients:
             print("%s: %d answers, phases make up %s" % (client.name, counts[client.name], client.timings.judge(client.name)))
-        print("wrk: %d answers, phases make up %s" % (by_wrk, wrk_timings.judge("wrk")) if shutil.which("wrk") else "wrk is not installed")
+        print("wrk: %d answers, phases make up %s" % (by_wrk, wrk_timings.judge("wrk")) if has_wrk else "wrk was not asked for, or is not installed")
         check(settle(daemon) == 0, "slots are in use at the end")
         check(daemon.stop() == 0, "the daemon's end")
     sys.exit(wrongs() > 0)
