@@ -164,20 +164,27 @@ typedef struct ks_batch {
 
 /* A job's status word, 0 before its launch: kernels keep the greatest. So it is of a chain's first node that has bad values, whose values
  * follow from no other's, and of its last such input the first one, whatever came first. */
-enum { KS_BAD_INPUT_AT = 48, KS_BAD_NODE_AT = 56, KS_BAD_NODES = 255 };
+enum {
+    KS_BAD_INPUT_BITS = 4,
+    KS_BAD_NODE_BITS = 12,
+    KS_BAD_INPUT_AT = 64 - KS_BAD_NODE_BITS - KS_BAD_INPUT_BITS,
+    KS_BAD_NODE_AT = 64 - KS_BAD_NODE_BITS,
+    KS_BAD_INPUT_LAST = (1 << KS_BAD_INPUT_BITS) - 1,
+    KS_BAD_NODE_LAST = (1 << KS_BAD_NODE_BITS) - 1
+};
 static const uint64_t KS_BAD_PLACES = ((uint64_t)1 << KS_BAD_INPUT_AT) - 1;
 #define KS_BAD_WORD(node, input, place)                                                                                \
-    ((uint64_t)(KS_BAD_NODES - (node)) << KS_BAD_NODE_AT | (uint64_t)(input) << KS_BAD_INPUT_AT |                      \
+    ((uint64_t)(KS_BAD_NODE_LAST - (node)) << KS_BAD_NODE_AT | (uint64_t)(input) << KS_BAD_INPUT_AT |                  \
      (KS_BAD_PLACES - (uint64_t)(place)))
 
 /* What a word says; the value is another matter. */
 static inline ks_bad_value ks_bad_of_word(uint64_t word)
 {
     ks_bad_value bad;
-    bad.input = (int)(word >> KS_BAD_INPUT_AT & (((uint64_t)1 << (KS_BAD_NODE_AT - KS_BAD_INPUT_AT)) - 1));
+    bad.input = (int)(word >> KS_BAD_INPUT_AT & KS_BAD_INPUT_LAST);
     bad.place = (int64_t)(KS_BAD_PLACES - (word & KS_BAD_PLACES));
     bad.value = 0;
-    bad.node = KS_BAD_NODES - (int)(word >> KS_BAD_NODE_AT);
+    bad.node = KS_BAD_NODE_LAST - (int)(word >> KS_BAD_NODE_AT);
     return bad;
 }
 

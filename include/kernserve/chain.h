@@ -18,9 +18,9 @@ extern "C" {
 #endif
 
 enum {
-    KS_CHAIN_NODES_MAX = 256,
+    KS_CHAIN_NODES_MAX = 1024, /* a status word of a device has KS_BAD_NODE_BITS for a node's number */
     KS_CHAIN_CONSTANTS_MAX = 1024,
-    KS_CHAIN_MADE_MAX = 512, /* values that nodes make, whether they have names or not */
+    KS_CHAIN_MADE_MAX = 2 * KS_CHAIN_NODES_MAX, /* values that nodes make, whether they have names or not */
     KS_CHAIN_VALUES_MAX = KS_INPUTS_MAX + KS_CHAIN_CONSTANTS_MAX + KS_CHAIN_MADE_MAX,
     KS_CHAIN_FREE_MAX = 4,                      /* lengths of the inputs that may be any */
     KS_CHAIN_WORDS_MAX = KS_CHAIN_FREE_MAX + 1, /* with the batch, which has no word */

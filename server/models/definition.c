@@ -468,9 +468,8 @@ ks_status ks_definition_read(const char *name, const char *text, size_t length, 
         definition->text = malloc(length + 1);
         definition->names = malloc(length + 1);
         definition->names_cap = length + 1;
-        definition->node = calloc(KS_CHAIN_NODES_MAX, sizeof *definition->node);
     }
-    if (!definition || !definition->text || !definition->names || !definition->node) {
+    if (!definition || !definition->text || !definition->names) {
         if (definition) ks_definition_free(&definition);
         return ks_fail(error, KS_MEMORY, "no memory for a definition of %zu bytes", length);
     }

@@ -1,5 +1,6 @@
 /* The nodes of a definition: operations with the parameters of requests, and reshapes. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/number/number.h"
@@ -90,7 +91,7 @@ static ks_status read_outputs(ks_definition_reader *r, const ks_json *item, ks_c
             return ks_fail(r->error, KS_DEFINITION, "%s: nodes make more than %d values", of->text, KS_CHAIN_MADE_MAX);
         if (status == KS_OK) status = ks_definition_add_value(r, name, of->text);
         if (status != KS_OK) return status;
-        node->out[place] = (int16_t)(r->values - 1);
+        node->out[place] = (int16_t)(r->values.count - 1);
         r->definition->chain.made++;
     }
     if (node->outputs == 0 || (!node->op && node->out[0] < 0))
@@ -229,9 +230,8 @@ static ks_status read_node(ks_definition_reader *r, const ks_json *item, int ind
     ks_status status = ks_definition_name(r, ks_json_member(item, "name"), of.text, KS_CHAIN_NAME_MAX, &node->name);
     if (status != KS_OK) return status;
     snprintf(of.text, sizeof of.text, "node '%s'", node->name);
-    for (int i = 0; i < index; i++)
-        if (strcmp(r->definition->node[i].name, node->name) == 0)
-            return ks_fail(r->error, KS_NAME, "%s: nodes %d and %d have that name", of.text, i, index);
+    const int other = ks_definition_add_name(&r->nodes, node->name);
+    if (other >= 0) return ks_fail(r->error, KS_NAME, "%s: nodes %d and %d have that name", of.text, other, index);
     status = ks_definition_members(r, item, of.text, known);
     if (status == KS_OK) status = read_op(r, item, node, &of);
     if (status == KS_OK) status = read_inputs(r, item, node, &of);
@@ -245,6 +245,11 @@ ks_status ks_definition_read_nodes(ks_definition_reader *r)
     const ks_json *list = ks_json_member(r->top, "nodes");
     ks_status status = KS_OK;
     if (!list || !ks_json_is_list(list)) return ks_fail(r->error, KS_DEFINITION, "'nodes' is no list");
+    size_t count = 0;
+    for (const ks_json *item = ks_json_first(list); item; item = ks_json_next(item)) count++;
+    if (count > KS_CHAIN_NODES_MAX) count = KS_CHAIN_NODES_MAX; /* the first fault is the answer */
+    r->definition->node = calloc(count + 1, sizeof *r->definition->node);
+    if (!r->definition->node) return ks_fail(r->error, KS_MEMORY, "no memory for %zu nodes", count);
     for (const ks_json *item = ks_json_first(list); item && status == KS_OK; item = ks_json_next(item)) {
         if (r->definition->chain.nodes == KS_CHAIN_NODES_MAX)
             return ks_fail(r->error, KS_DEFINITION, "'nodes' has more than %d", KS_CHAIN_NODES_MAX);

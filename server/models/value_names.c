@@ -53,18 +53,44 @@ ks_status ks_definition_name(ks_definition_reader *r, const ks_json *item, const
     return *out ? KS_OK : ks_fail(r->error, KS_MEMORY, "no memory for a definition's names");
 }
 
+/* Its place in order[], or where it would have one. */
+static int place_of(const ks_definition_names *names, const char *name, bool *is_there)
+{
+    int low = 0, high = names->count;
+    *is_there = false;
+    while (low < high && !*is_there) {
+        const int middle = low + (high - low) / 2, sign = strcmp(names->name[names->order[middle]], name);
+        *is_there = sign == 0;
+        if (sign < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return high;
+}
+
 int ks_definition_value(const ks_definition_reader *r, const char *name)
 {
-    for (int i = 0; i < r->values; i++)
-        if (strcmp(r->name[i], name) == 0) return i;
+    bool is_there;
+    const int place = place_of(&r->values, name, &is_there);
+    return is_there ? r->values.order[place] : -1;
+}
+
+int ks_definition_add_name(ks_definition_names *names, const char *name)
+{
+    bool is_there;
+    const int place = place_of(names, name, &is_there);
+    if (is_there) return names->order[place];
+    memmove(&names->order[place + 1], &names->order[place], (size_t)(names->count - place) * sizeof names->order[0]);
+    names->order[place] = (int16_t)names->count;
+    names->name[names->count++] = name;
     return -1;
 }
 
 ks_status ks_definition_add_value(ks_definition_reader *r, const char *name, const char *what)
 {
-    if (ks_definition_value(r, name) >= 0) return ks_fail(r->error, KS_NAME, "%s: '%s' is given twice", what, name);
-    r->name[r->values++] = name;
-    return KS_OK;
+    if (ks_definition_add_name(&r->values, name) < 0) return KS_OK;
+    return ks_fail(r->error, KS_NAME, "%s: '%s' is given twice", what, name);
 }
 
 ks_status ks_definition_members(ks_definition_reader *r, const ks_json *object, const char *what,

@@ -1,9 +1,11 @@
 #include "observe/timeline.h"
+#include "kernserve/chain.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-enum { PLANS = 4096, STEPS = 1024, WORD = sizeof(uint64_t) };
+enum { PLANS = 4096, STEPS = 4096, WORD = sizeof(uint64_t) };
+static_assert(STEPS >= (int)KS_CHAIN_STEPS_MAX, "all steps of a launch are kept");
 enum {
     LAUNCH_WORDS = sizeof(ks_launch_record) / WORD,
     REQUEST_WORDS = sizeof(ks_request_record) / WORD,

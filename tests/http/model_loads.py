@@ -226,9 +226,9 @@ def check_memory(daemon, client, generator, before):
 # --- limits -----------------------------------------------------------------------------------------------------------------------
 
 def long_chain():
-    """256 nodes, whose rules are run for each of the lengths that are tried: a load that takes a while."""
-    nodes = [{"name": "n%d" % i, "op": "matmul", "inputs": ["v%d" % i if i else "x", "k"], "outputs": ["v%d" % (i + 1)]} for i in range(256)]
-    return {"format": 1, "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}], "nodes": nodes, "outputs": [{"name": "v256"}],
+    """Nodes whose rules are run for each of the lengths that are tried: a load that takes a while."""
+    nodes = [{"name": "n%d" % i, "op": "matmul", "inputs": ["v%d" % i if i else "x", "k"], "outputs": ["v%d" % (i + 1)]} for i in range(600)]
+    return {"format": 1, "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}], "nodes": nodes, "outputs": [{"name": "v600"}],
             "initializers": [{"name": "k", "datatype": "FP32", "shape": [4, 4], "data": [1.0] * 16}]}
 
 

@@ -50,13 +50,13 @@ def infer(text, target="/v2/models/there/infer"):
     return request("POST", target, (), text.encode())
 
 
-MANY = [dict(RELU, name="n%d" % i, inputs=["x"], outputs=["y%d" % i]) for i in range(257)]
+MANY = [dict(RELU, name="n%d" % i, inputs=["x"], outputs=["y%d" % i]) for i in range(1025)]
 
 ROWS = [
     # 26: nodes
     Row("model: no nodes", model(nodes=None), 400, "definition", STAYS, "nodes"),
     Row("model: nodes is empty", model(nodes=[]), 400, "definition", STAYS, "empty"),
-    Row("model: 257 nodes", model(nodes=MANY, outputs=[{"name": "y0"}]), 400, "definition", STAYS, "256"),
+    Row("model: 1,025 nodes", model(nodes=MANY, outputs=[{"name": "y0"}]), 400, "definition", STAYS, "1024"),
     Row("model: a node without op", model(nodes=[{"name": "n", "inputs": ["x"], "outputs": ["y"]}]), 400, "definition", STAYS, "node 'n'"),
     Row("model: a gather without indices", model(nodes=[node("gather")]), 400, "count", STAYS, "'gather' needs its input 1, indices"),
     Row("model: a gather by floats", model(nodes=[node("gather", ("x", "x"))]), 400, "datatype", STAYS, "node 'n' (gather): INPUT1 (indices) has datatype FP32"),

@@ -733,6 +733,37 @@ def check_indices(client, generator):
     client.delete("/v2/models/lookup")
 
 
+def check_many(daemon, client, generator):
+    """More nodes than a byte can number: what they make, the name of a late one whose indices are out of bounds, and each step where all are told."""
+    rows, columns, count = generator.randint(4, 50), generator.randint(1, 9), generator.randint(2, 40)
+    table = [float(i) for i in range(rows * columns)]
+    name = lambda i: "v%d" % i if i else "at"
+    nodes = [{"name": "node%d" % i, "op": "map", "inputs": [name(i)], "outputs": [name(i + 1)], "parameters": {"op": "neg"}} for i in range(900)]
+    nodes[700] = {"name": "pick", "op": "gather", "inputs": ["table", name(700)], "outputs": [name(701)]}
+    document = {"format": 1, "inputs": [{"name": "at", "datatype": "INT32", "shape": ["n"]}], "nodes": nodes, "outputs": [{"name": name(900)}],
+                "initializers": [{"name": "table", "datatype": "FP32", "shape": [rows, columns], "data": table}]}
+    at = [generator.randint(-rows, rows - 1) for _ in range(count)]
+    wanted = [-table[i % rows * columns + c] for i in at for c in range(columns)]
+    target = "/v2/models/many/infer?shape=%d" % count
+    for fuse in (True, False):
+        client.load("many", dict(document, fuse=fuse))
+        got = infer(client, "many", [("at", Tensor("INT32", [count], at))])
+        check(got[name(900)].values == wanted, "900 nodes, fuse", fuse, got[name(900)].values[:9], wanted[:9])
+        place, value = generator.randrange(count), generator.choice((rows, -rows - 1, 2 ** 31 - 1))
+        answer = client.ask(request("POST", target, (), Tensor("INT32", [count], at[:place] + [value] + at[place + 1:]).data))
+        said = "node 'pick' (gather): INPUT1 (indices) has %d at place %d: it is outside [%d, %d)" % (value, place, -rows, rows)
+        check(answer.status == 400 and answer.header("kernserve-error") == "range" and said in answer.body.decode(), said, answer)
+    answer = client.ask(request("POST", target + "&profile=1", (), Tensor("INT32", [count], at).data))
+    timing = answer.header("server-timing")
+    check(answer.status == 200 and timing.count("node;desc=") == 64 and ", rest;dur=" in timing, timing)
+    steps = client.document("/v2/models/many/plan?shape=%d" % count)["steps"]
+    check([s["nodes"] for s in steps] == [[n["name"]] for n in nodes], "the plan's steps", len(steps))
+    events = json.loads(Remote("127.0.0.1:%d" % daemon.admin_port).get("/v2/trace").body)["traceEvents"]
+    traced = {e["name"] for e in events if e.get("cat") == "node"}
+    check({n["name"] for n in nodes} <= traced, "the steps in the trace", len(traced))
+    client.delete("/v2/models/many")
+
+
 def main():
     generator = seed()
     check_warm()
@@ -755,6 +786,7 @@ def main():
         check(refusals.walk(daemon, ROWS) == 0, "rows that are refused")
         client.delete("/v2/models/there")
         check_indices(client, generator)
+        check_many(daemon, client, generator)
         for _ in range(CHAINS):
             Chain(generator, client).check()
         check_held(client)

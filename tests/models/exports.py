@@ -179,6 +179,7 @@ def text_models():
                 tokens, opsets=(17, 18), length=(16, 128))
     yield Model("bert-base", lambda: Text(t.BertModel(bert("sdpa", width=768, depth=12, heads=12, intermediate_size=3072, vocab_size=30522, max_position_embeddings=512), add_pooling_layer=False)),
                 tokens, exporters=(DYNAMO,), opsets=(18,), length=(16, 128), batches=(1, 2))
+    yield Model("bert-24-layers", lambda: Text(t.BertModel(bert("sdpa", depth=24), add_pooling_layer=False)), tokens, exporters=(DYNAMO,), opsets=(18,))
     yield Model("distilbert", lambda: Text(t.DistilBertModel(t.DistilBertConfig(dim=48, n_layers=2, n_heads=4, hidden_dim=96, vocab_size=WORDS, max_position_embeddings=64))), tokens)
     yield Model("roberta", lambda: Text(t.RobertaModel(config(t.RobertaConfig), add_pooling_layer=False)), tokens)
     yield Model("electra", lambda: Text(t.ElectraModel(config(t.ElectraConfig, embedding_size=32))), tokens)
@@ -192,6 +193,8 @@ def text_models():
     yield Model("gpt2-alone", lambda: Alone(t.GPT2LMHeadModel(t.GPT2Config(n_embd=48, n_layer=2, n_head=4, vocab_size=WORDS, n_positions=64)), use_cache=False), lambda b, s: tokens(b, s, False))
     few = dict(num_key_value_heads=2, rms_norm_eps=1e-6)
     yield Model("llama", lambda: Text(t.LlamaForCausalLM(config(t.LlamaConfig, **few)), "logits", use_cache=False), tokens)
+    for layers in (16, 32):
+        yield Model("llama-%d-layers" % layers, lambda layers=layers: Text(t.LlamaForCausalLM(config(t.LlamaConfig, depth=layers, **few)), "logits", use_cache=False), tokens, exporters=(DYNAMO,), opsets=(18,))
     yield Model("llama-eager", lambda: Text(t.LlamaForCausalLM(config(t.LlamaConfig, attn_implementation="eager", **few)), "logits", use_cache=False), tokens)
     yield Model("llama-alone", lambda: Alone(t.LlamaForCausalLM(config(t.LlamaConfig, **few)), use_cache=False), lambda b, s: tokens(b, s, False))
     yield Model("qwen2", lambda: Text(t.Qwen2ForCausalLM(config(t.Qwen2Config, **few)), "logits", use_cache=False), tokens)

@@ -150,7 +150,7 @@ static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_prog
     site.workspace_stride = step->workspace_bytes;
     site.completion += number > 0;
     site.behind = site.behind && number == 0;
-    site.node = (uint8_t)step->node[0];
+    site.node = (uint32_t)step->node[0];
     const ks_status status = op->launch(chip, &placed, step->algorithm, site, 1, lane->stream, error);
     ks_cuda_plan own;
     if (!status || !step->unstamped || op->plan(chip, &placed, &own, error)) return status;

@@ -8,8 +8,6 @@
 #include "cuda/backend/join.h"
 #include "cuda/common/nvtx.h"
 
-enum { KS_NODES_MAX = 1024 }; /* of a graph: a chain's steps have one to three kernels each */
-
 ks_place ks_cuda_place_of(const ks_lane *lane, const ks_plan *plan)
 {
     unsigned char *base = plan->large ? lane->large : lane->arena;
@@ -196,13 +194,9 @@ void ks_cuda_write_table(ks_lane *lane, const ks_batch *batch, int first, int co
 }
 
 /* The copy nodes are known by their device side: an op may have copies of its own. */
-static ks_status graph_find_copies(ks_cuda_graph *made, const ks_place *place, ks_error *error)
+static ks_status look_for_copies(ks_cuda_graph *made, cudaGraphNode_t *nodes, size_t count, const ks_place *place,
+                                 ks_error *error)
 {
-    cudaGraphNode_t nodes[KS_NODES_MAX];
-    size_t count = KS_NODES_MAX, all = 0;
-    KS_TRY_SOFT(error, cudaGraphGetNodes(made->graph, NULL, &all));
-    if (all > KS_NODES_MAX)
-        return ks_fail(error, KS_DEVICE, "a graph of %zu nodes, at most %d are looked through", all, KS_NODES_MAX);
     KS_TRY_SOFT(error, cudaGraphGetNodes(made->graph, nodes, &count));
     for (size_t i = 0; i < count; i++) {
         enum cudaGraphNodeType type;
@@ -215,6 +209,18 @@ static ks_status graph_find_copies(ks_cuda_graph *made, const ks_place *place, k
         if (copy.srcPtr.ptr == place->completion) made->out_node = nodes[i];
     }
     return KS_OK;
+}
+
+/* Of a chain each step has one to three kernels. */
+static ks_status graph_find_copies(ks_cuda_graph *made, const ks_place *place, ks_error *error)
+{
+    size_t count = 0;
+    KS_TRY_SOFT(error, cudaGraphGetNodes(made->graph, NULL, &count));
+    cudaGraphNode_t *nodes = (cudaGraphNode_t *)malloc(count * sizeof *nodes + 1);
+    if (!nodes) return ks_fail(error, KS_MEMORY, "no memory to look through %zu nodes of a graph", count);
+    const ks_status status = look_for_copies(made, nodes, count, place, error);
+    free(nodes);
+    return status;
 }
 
 void ks_cuda_graph_drop(ks_cuda_graph *graph)

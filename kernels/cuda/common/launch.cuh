@@ -72,7 +72,7 @@ typedef struct ks_site {
     unsigned char *workspace;
     size_t workspace_stride; /* bytes from one job's to the next */
     size_t counters_stride;  /* words, likewise */
-    uint8_t node;            /* of a chain, whose step the launch is; 0: of none */
+    uint32_t node;           /* of a chain, whose step the launch is; 0: of none */
     bool
         behind; /* device memory: a launch in front of the op's, which lets it begin early, writes the operands and has stamped the start */
 } ks_site;

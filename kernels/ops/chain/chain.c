@@ -175,7 +175,8 @@ void ks_chain_node_spec(const ks_chain *chain, const ks_spec *whole, const ks_ch
 
 /* --- values that decide ----------------------------------------------------------------------------------------------- */
 
-_Static_assert(KS_CHAIN_NODES_MAX <= KS_BAD_NODES + 1, "a status word names each node");
+_Static_assert(KS_CHAIN_NODES_MAX <= KS_BAD_NODE_LAST + 1, "a status word names each node");
+_Static_assert(KS_INPUTS_MAX <= KS_BAD_INPUT_LAST + 1, "a status word names each input");
 
 bool ks_chain_decides(const ks_chain *chain)
 {

@@ -3,16 +3,30 @@
 #define KS_OPS_CHAIN_H
 #include "kernserve/chain.h"
 
-/* A value by its number. made: what nodes have made so far, KS_CHAIN_MADE_MAX of them. */
+/* A value by its number. made: what nodes have made so far, by number. */
 const ks_tensor *ks_chain_value(const ks_chain *chain, const ks_spec *spec, const ks_tensor *made, int value);
 /* The spec of a node with an op, to be resolved. whole: the chain's. */
 void ks_chain_node_spec(const ks_chain *chain, const ks_spec *whole, const ks_chain_node *node, const ks_tensor *made,
                         ks_spec *spec);
 ks_status ks_chain_resolve_node(const ks_chain_node *node, ks_spec *spec, ks_error *error);
+
+/* Which nodes read each value of a chain. */
+typedef struct ks_chain_readers {
+    const ks_chain *chain;
+    int *at;       /* by value: where its readers begin in node[]; where those of the next one begin, they end */
+    int16_t *node; /* in their order; a node that reads the value twice stands there twice */
+} ks_chain_readers;
+
+ks_status ks_chain_readers_init(const ks_chain *chain, ks_chain_readers *out, ks_error *error); /* KS_MEMORY */
+void ks_chain_readers_fini(ks_chain_readers *readers);         /* one that holds nothing, too */
+int ks_chain_uses(const ks_chain_readers *readers, int value); /* how often nodes read it, and it is an output */
+int ks_chain_next_reader(const ks_chain_readers *readers, int value, int behind); /* that node; -1: none */
+
 /* What fuse.c asks of the program under way: tensors that are made so far, and whether a value's is. */
 typedef struct ks_fusing {
     const ks_chain *chain;
     const ks_spec *whole;
+    const ks_chain_readers *readers;
     const ks_tensor *made;
     const bool *known;
 } ks_fusing;
@@ -20,7 +34,6 @@ typedef struct ks_fusing {
 /* Does one more node with this one, the chain's at index, whose spec is resolved: both become those of the fused step. made has what the
  * node makes. Returns the other node's index; -1: there is none. */
 int ks_chain_fuse(const ks_fusing *f, int index, ks_chain_node *node, ks_spec *spec);
-int ks_chain_readers(const ks_chain *chain, int value); /* how often nodes read it, and it is an output */
 bool ks_chain_are_known(const ks_fusing *f, const ks_chain_node *node); /* the inputs that it has */
 
 /* The same tensors, to be written. */

@@ -25,24 +25,6 @@ extern const ks_op ks_op_map, ks_op_matmul, ks_op_norm, ks_op_softmax;
 
 /* --- readers ---------------------------------------------------------------------------------------------------------- */
 
-int ks_chain_readers(const ks_chain *chain, int value)
-{
-    int count = 0;
-    for (int n = 0; n < chain->nodes; n++)
-        for (int i = 0; i < KS_OP_INPUTS_MAX; i++) count += chain->node[n].in[i] == value;
-    for (int i = 0; i < chain->outputs; i++) count += chain->output[i] == value;
-    return count;
-}
-
-/* Behind the node; -1: none. */
-static int next_reader(const ks_chain *chain, int node, int value)
-{
-    for (int n = node + 1; n < chain->nodes; n++)
-        for (int i = 0; i < KS_OP_INPUTS_MAX; i++)
-            if (chain->node[n].in[i] == value) return n;
-    return -1;
-}
-
 static bool is_known(const ks_fusing *f, int value)
 {
     const int made = ks_chain_made(f->chain, value);
@@ -213,7 +195,7 @@ static bool before_norm(const ks_fusing *f, const ks_chain_node *norm, bool sum_
 
 static bool apply(const ks_fusing *f, const ks_chain_node *next, ks_chain_node *node)
 {
-    const int value = node->out[0], readers = ks_chain_readers(f->chain, value);
+    const int value = node->out[0], readers = ks_chain_uses(f->readers, value);
     if (is_map(node, KS_MAP_ADD) && next->op == &ks_op_norm) return before_norm(f, next, readers > 1, node);
     if (readers != 1 || next->op != &ks_op_map) return false;
     const int other = operand_beside(next, value);
@@ -255,7 +237,7 @@ static bool reads(const ks_chain_node *node, int value)
 
 int ks_chain_fuse(const ks_fusing *f, int index, ks_chain_node *node, ks_spec *spec)
 {
-    const int value = node->out[0], at = value < 0 ? -1 : next_reader(f->chain, index, value);
+    const int value = node->out[0], at = value < 0 ? -1 : ks_chain_next_reader(f->readers, value, index);
     if (f->chain->unfused || at < 0 || spec->outputs != 1) return -1;
     const ks_chain_node *next = &f->chain->node[at];
     ks_chain_node fused = *node;

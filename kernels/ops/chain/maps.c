@@ -3,13 +3,16 @@
  * Rules    A value that the step does not make is read by its functions alone, and is no output; each other operand is known where the
  *          first node stands, which is where the step runs. All results have one shape, so that nothing is computed more often than before.
  *          Functions are what fuse.c makes of nodes: x y + z is one, rounded once; else bits are those of the nodes.
- * Limits   KS_MAPS_MAX functions of KS_STEP_NODES_MAX nodes, KS_MAPS_INPUTS tensors; datatypes that the backend takes. */
+ * Limits   MISFITS_MAX; KS_MAPS_MAX functions of KS_STEP_NODES_MAX nodes, KS_MAPS_INPUTS tensors; datatypes that the backend takes. */
 #include <string.h>
 
 #include "ops/chain/chain.h"
 #include "ops/map/maps.h"
 
 extern const ks_op ks_op_map;
+
+/* Readers that do not fit, behind which no other one is tried: a value may have a thousand, at 2 us each, in each step that comes to it. */
+enum { MISFITS_MAX = 32 };
 
 /* One function of the step that grows. */
 typedef struct element {
@@ -117,7 +120,7 @@ static void push(growing *g, const ks_chain_node *node, const ks_spec *spec)
     *e = (element){.node = *node,
                    .out = spec->out[0],
                    .work = ks_map_work_of(spec),
-                   .unread = ks_chain_readers(g->f->chain, node->out[0]),
+                   .unread = ks_chain_uses(g->f->readers, node->out[0]),
                    .nodes = g->nodes,
                    .inputs = g->inputs};
     g->own->made[made] = spec->out[0];
@@ -144,11 +147,15 @@ static bool add(growing *g, const ks_chain_node *node, const ks_spec *spec)
     return fits;
 }
 
-static bool reads_step(const growing *g, const ks_chain_node *node)
+/* The next node that reads what the step makes; -1: none does. */
+static int next_reader(const growing *g, int behind)
 {
-    for (int k = 0; k < KS_MAP_OPERANDS; k++)
-        if (node->in[k] >= 0 && maker_of(g, node->in[k]) >= 0) return true;
-    return false;
+    int next = -1;
+    for (int i = 0; i < g->count; i++) {
+        const int n = ks_chain_next_reader(g->f->readers, g->element[i].node.out[0], behind);
+        if (n >= 0 && (next < 0 || n < next)) next = n;
+    }
+    return next;
 }
 
 static bool has_node(const growing *g, int index)
@@ -200,13 +207,15 @@ static bool add_node(growing *g, int index)
 static int grow(growing *g, int index, const bool *done)
 {
     const ks_chain *chain = g->f->chain;
-    int best = 1;
-    for (int n = index + 1; n < chain->nodes && g->nodes < KS_STEP_NODES_MAX && is_read_elsewhere(g); n++) {
+    int best = 1, misfits = 0;
+    for (int n = next_reader(g, index);
+         n >= 0 && g->nodes < KS_STEP_NODES_MAX && misfits < MISFITS_MAX && is_read_elsewhere(g);
+         n = next_reader(g, n)) {
         const ks_chain_node *node = &chain->node[n];
-        if (done[n] || node->op != &ks_op_map || !reads_step(g, node) || has_node(g, n) ||
-            !ks_chain_are_known(g->f, node))
-            continue;
-        if (add_node(g, n) && is_closed(g)) best = g->count;
+        if (done[n] || node->op != &ks_op_map || has_node(g, n) || !ks_chain_are_known(g->f, node)) continue;
+        const bool fits = add_node(g, n);
+        misfits += !fits;
+        if (fits && is_closed(g)) best = g->count;
     }
     return best;
 }

@@ -3,47 +3,43 @@
  * Views    a value that is bytes of another one lies in that one's memory, which lives as long. Values that a concat has one behind the
  *          other are made in their parts of its memory, where no other one has that claim. A view begins on the backend's alignment;
  *          where it would not, there is a step that copies.
- * Arena    a value that is no output lives from the step that makes it to the last that reads it. The largest one is placed first, at the
- *          lowest offset that is free over its life.
+ * Arena    a value that is no output lives from the step that makes it to the last that reads it: lives.c.
+ * Cost     time and memory grow with the chain's nodes, the arena's time with their square.
  * Owner    the program is one allocation; what it is made with goes before ks_program_make returns. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ops/chain/chain.h"
+#include "ops/chain/lives.h"
 #include "ops/layout.h"
 
 extern const ks_op ks_op_layout;
 
 enum {
-    LIVES_MAX = KS_CHAIN_NODES_MAX * KS_OP_OUTPUTS_MAX,
     TO_THE_END =
         KS_CHAIN_NODES_MAX + KS_OUTPUTS_MAX /* of steps: values that decide are read when a launch has refused them */
 };
 
-/* Memory that a step writes, or steps write in parts. */
-typedef struct life {
-    size_t bytes, offset; /* offset: in the arena, or in the whole */
-    int first, last;      /* steps; last: that reads it */
-    int output;           /* of the chain, whose memory it is; -1: the arena's, or the whole's */
-    int whole;            /* the life, with a higher number, of which it is a part; -1: none */
-} life;
+/* What is known of a value that a node makes. */
+typedef struct made_value {
+    int base;     /* the value whose memory it lies in: an input, a constant, or one that has a life */
+    int life;     /* of a value that is its own base */
+    size_t shift; /* from where on */
+} made_value;
 
 typedef struct maker {
     const ks_chain *chain;
     const ks_spec *whole;
     ks_chain_means means;
     ks_program *program;
-    ks_tensor made[KS_CHAIN_MADE_MAX];
-    bool known[KS_CHAIN_MADE_MAX];  /* made has it */
-    bool fused[KS_CHAIN_NODES_MAX]; /* a step in front does that node */
-    int base[KS_CHAIN_MADE_MAX]; /* the value whose memory it lies in: an input, a constant, or one that has a life */
-    size_t shift[KS_CHAIN_MADE_MAX]; /* from where on */
-    int life_of[KS_CHAIN_MADE_MAX];  /* of a value that is its own base */
+    ks_chain_readers readers;
+    ks_tensor *made;   /* by what nodes make */
+    bool *known;       /* made has it */
+    made_value *value; /* likewise */
+    bool *fused;       /* by nodes: a step in front does it */
     int lives;
-    life life[LIVES_MAX];
-    int placed; /* those of order[] that have an offset, by offset */
-    int order[LIVES_MAX];
+    ks_life *life; /* one for each output that a node can have */
 } maker;
 
 /* --- steps ------------------------------------------------------------------------------------------------------------ */
@@ -51,13 +47,13 @@ typedef struct maker {
 static int base_of(const maker *m, int value)
 {
     const int made = ks_chain_made(m->chain, value);
-    return made < 0 ? value : m->base[made];
+    return made < 0 ? value : m->value[made].base;
 }
 
 static size_t shift_of(const maker *m, int value)
 {
     const int made = ks_chain_made(m->chain, value);
-    return made < 0 ? 0 : m->shift[made];
+    return made < 0 ? 0 : m->value[made].shift;
 }
 
 /* Where a constant lies, or a view of one; NULL: it is none. */
@@ -77,15 +73,15 @@ static ks_step_place read_place(maker *m, int value, int step)
         return (ks_step_place){.kind = KS_PLACE_INPUT, .which = base, .offset = shift};
     if (ks_chain_constant(m->chain, base) >= 0)
         return (ks_step_place){.kind = KS_PLACE_FIXED, .fixed = fixed_at(m, value)};
-    const int number = m->life_of[ks_chain_made(m->chain, base)];
+    const int number = m->value[ks_chain_made(m->chain, base)].life;
     if (m->life[number].last < step) m->life[number].last = step;
     return (ks_step_place){.kind = KS_PLACE_ARENA, .which = number, .offset = shift};
 }
 
 static ks_step_place new_life(maker *m, size_t bytes, int step)
 {
-    assert(m->lives < LIVES_MAX);
-    m->life[m->lives] = (life){.bytes = bytes, .first = step, .last = step, .output = -1, .whole = -1};
+    assert(m->lives < m->chain->nodes * KS_OP_OUTPUTS_MAX);
+    m->life[m->lives] = (ks_life){.bytes = bytes, .first = step, .last = step, .output = -1, .whole = -1};
     return (ks_step_place){.kind = KS_PLACE_ARENA, .which = m->lives++};
 }
 
@@ -103,8 +99,8 @@ static void add_view(maker *m, int index, const ks_tensor *tensor, size_t offset
 {
     const ks_chain_node *node = &m->chain->node[index];
     const int made = ks_chain_made(m->chain, node->out[0]);
-    m->base[made] = base_of(m, node->in[0]);
-    m->shift[made] = shift_of(m, node->in[0]) + offset;
+    m->value[made].base = base_of(m, node->in[0]);
+    m->value[made].shift = shift_of(m, node->in[0]) + offset;
     set_made(m, node->out[0], tensor);
     m->program->view[m->program->views++] = (int16_t)index;
 }
@@ -131,7 +127,7 @@ static int own_life(const maker *m, int value, size_t bytes)
 {
     const int made = ks_chain_made(m->chain, base_of(m, value));
     if (made < 0 || shift_of(m, value) != 0) return -1;
-    const int number = m->life_of[made];
+    const int number = m->value[made].life;
     return m->life[number].whole < 0 && m->life[number].bytes == bytes ? number : -1;
 }
 
@@ -166,9 +162,7 @@ static bool add_stack(maker *m, int index, const ks_spec *spec)
         m->life[part[i]].offset = at;
         if (m->life[part[i]].first < m->life[number].first) m->life[number].first = m->life[part[i]].first;
     }
-    m->base[made] = node->out[0];
-    m->shift[made] = 0;
-    m->life_of[made] = number;
+    m->value[made] = (made_value){.base = node->out[0], .life = number};
     set_made(m, node->out[0], &spec->out[0]);
     m->program->view[m->program->views++] = (int16_t)index;
     return true;
@@ -181,8 +175,7 @@ static void name_outputs(maker *m, const ks_chain_node *node, const ks_step *ste
     for (int i = 0; i < step->spec.outputs; i++) {
         if (node->out[i] < 0) continue;
         const int made = ks_chain_made(m->chain, node->out[i]);
-        m->base[made] = node->out[i];
-        m->life_of[made] = step->out[i].which;
+        m->value[made] = (made_value){.base = node->out[i], .life = step->out[i].which};
         set_made(m, node->out[i], &step->spec.out[i]);
     }
 }
@@ -190,7 +183,8 @@ static void name_outputs(maker *m, const ks_chain_node *node, const ks_step *ste
 /* Nodes behind it that the step does, too. */
 static void fuse(maker *m, int index, ks_chain_node *node, ks_step *step)
 {
-    const ks_fusing fusing = {.chain = m->chain, .whole = m->whole, .made = m->made, .known = m->known};
+    const ks_fusing fusing = {
+        .chain = m->chain, .whole = m->whole, .readers = &m->readers, .made = m->made, .known = m->known};
     while (step->nodes < KS_STEP_NODES_MAX) {
         if (node->out[0] >= 0) set_made(m, node->out[0], &step->spec.out[0]);
         const int next = ks_chain_fuse(&fusing, index, node, &step->spec);
@@ -271,62 +265,10 @@ static void add_output(maker *m, int output)
 
 /* --- the arena -------------------------------------------------------------------------------------------------------- */
 
-static bool meet(const life *a, const life *b)
-{
-    return a->first <= b->last && b->first <= a->last;
-}
-
-/* Among those that are placed, by their offsets. */
-static void place(maker *m, int number)
-{
-    life *own = &m->life[number];
-    size_t at = 0;
-    int where = 0;
-    for (int i = 0; i < m->placed; i++) {
-        const life *other = &m->life[m->order[i]];
-        if (!meet(own, other)) continue;
-        if (other->offset >= at && other->offset - at >= own->bytes) break;
-        const size_t end = other->offset + ks_align(other->bytes);
-        if (end > at) at = end;
-    }
-    own->offset = at;
-    while (where < m->placed && m->life[m->order[where]].offset <= at) where++;
-    memmove(&m->order[where + 1], &m->order[where], (size_t)(m->placed - where) * sizeof m->order[0]);
-    m->order[where] = number;
-    m->placed++;
-    if (at + ks_align(own->bytes) > m->program->arena_bytes) m->program->arena_bytes = at + ks_align(own->bytes);
-}
-
-/* A whole lives as long as its parts, which have lower numbers. */
-static void join_lives(maker *m)
-{
-    for (int i = 0; i < m->lives; i++) {
-        if (m->life[i].whole < 0) continue;
-        life *whole = &m->life[m->life[i].whole];
-        if (m->life[i].first < whole->first) whole->first = m->life[i].first;
-        if (m->life[i].last > whole->last) whole->last = m->life[i].last;
-    }
-}
-
-static void place_all(maker *m)
-{
-    bool done[LIVES_MAX] = {false};
-    for (;;) {
-        int largest = -1;
-        for (int i = 0; i < m->lives; i++)
-            if (!done[i] && m->life[i].output < 0 && m->life[i].whole < 0 && m->life[i].bytes > 0 &&
-                (largest < 0 || m->life[i].bytes > m->life[largest].bytes))
-                largest = i;
-        if (largest < 0) return;
-        done[largest] = true;
-        place(m, largest);
-    }
-}
-
 static void settle(const maker *m, ks_step_place *at)
 {
     if (at->kind != KS_PLACE_ARENA) return;
-    const life *own = &m->life[at->which];
+    const ks_life *own = &m->life[at->which];
     for (; own->whole >= 0; own = &m->life[own->whole]) at->offset += own->offset;
     if (own->output >= 0)
         *at = (ks_step_place){.kind = KS_PLACE_OUTPUT, .which = own->output, .offset = at->offset};
@@ -350,11 +292,37 @@ static ks_status make(maker *m, ks_error *error)
     ks_status status = KS_OK;
     for (int i = 0; i < m->chain->nodes && status == KS_OK; i++) status = add_node(m, i, error);
     for (int i = 0; i < m->chain->outputs && status == KS_OK; i++) add_output(m, i);
-    if (status != KS_OK) return status;
-    join_lives(m);
-    place_all(m);
-    settle_all(m);
-    return KS_OK;
+    if (status == KS_OK) status = ks_lives_place(m->life, m->lives, &m->program->arena_bytes, error);
+    if (status == KS_OK) settle_all(m);
+    return status;
+}
+
+static bool take_memory(maker *m)
+{
+    const size_t nodes = (size_t)m->chain->nodes, made = (size_t)m->chain->made + 1;
+    m->made = malloc(made * sizeof *m->made);
+    m->known = calloc(made, sizeof *m->known);
+    m->value = malloc(made * sizeof *m->value);
+    m->fused = calloc(nodes, sizeof *m->fused);
+    m->life = malloc(nodes * KS_OP_OUTPUTS_MAX * sizeof *m->life);
+    return m->made && m->known && m->value && m->fused && m->life;
+}
+
+static void give_memory(maker *m)
+{
+    ks_chain_readers_fini(&m->readers);
+    free(m->made);
+    free(m->known);
+    free(m->value);
+    free(m->fused);
+    free(m->life);
+}
+
+/* What it has no use for goes: nodes that are in other nodes' steps have none of their own. */
+static ks_program *cut(ks_program *program)
+{
+    ks_program *smaller = realloc(program, ks_program_bytes(program));
+    return smaller ? smaller : program;
 }
 
 ks_status ks_program_make(const ks_spec *spec, const ks_chain_means *means, ks_program **out, ks_error *error)
@@ -362,27 +330,26 @@ ks_status ks_program_make(const ks_spec *spec, const ks_chain_means *means, ks_p
     const ks_chain *chain = spec->op->chain;
     const size_t steps =
         (size_t)chain->nodes + (size_t)chain->outputs + 1; /* one that is left out lies behind the others */
-    maker *m = calloc(1, sizeof *m);
-    ks_program *program = m ? malloc(sizeof *program + steps * sizeof(ks_step)) : NULL;
-    if (!program) {
-        free(m);
-        return ks_fail(error, KS_MEMORY, "no memory for the %d nodes of '%s'", chain->nodes, chain->op.name);
+    maker m = {.chain = chain,
+               .whole = spec,
+               .means = means ? *means : (ks_chain_means){.alignment = KS_ALIGNMENT},
+               .program = malloc(sizeof *m.program + steps * sizeof(ks_step))};
+    ks_status status = KS_MEMORY;
+    if (take_memory(&m) && m.program) {
+        m.program->count = 0;
+        m.program->arena_bytes = 0;
+        m.program->views = 0;
+        status = ks_chain_readers_init(chain, &m.readers, error);
+        if (status == KS_OK) status = make(&m, error);
+    } else {
+        ks_fail(error, status, "no memory for the %d nodes of '%s'", chain->nodes, chain->op.name);
     }
-    program->count = 0;
-    program->arena_bytes = 0;
-    program->views = 0;
-    m->means = means ? *means : (ks_chain_means){.alignment = KS_ALIGNMENT};
-    m->chain = chain;
-    m->whole = spec;
-    m->program = program;
-    const ks_status status = make(m, error);
-    free(m);
-    if (status != KS_OK) {
-        free(program);
-        return status;
-    }
-    *out = program;
-    return KS_OK;
+    give_memory(&m);
+    if (status == KS_OK)
+        *out = cut(m.program);
+    else
+        free(m.program);
+    return status;
 }
 
 void ks_program_free(ks_program **program)

@@ -225,11 +225,11 @@ static void sentences_name_the_node(void **state)
     ks_definition_free(&definition);
 }
 
-/* The most that there can be: 256 nodes, each of which the next one reads. */
+/* As many nodes as there can be, each of which the next one reads. */
 static void a_long_chain_has_two_places(void **state)
 {
     (void)state;
-    char *text = malloc(64 << 10);
+    char *text = malloc(KS_CHAIN_NODES_MAX * 256);
     size_t n = (size_t)sprintf(text, HEAD "\"nodes\":[");
     for (int i = 0; i < KS_CHAIN_NODES_MAX; i++) {
         char from[16];

@@ -30,7 +30,7 @@ from ._onnx.quantize import QUANTIZE_RULES
 from ._onnx.triangles import Triangle, Triangles
 from ._onnx.windows import WINDOW_RULES
 
-NODES_MAX, INPUTS_MAX, OUTPUTS_MAX = 256, 16, 16
+NODES_MAX, INPUTS_MAX, OUTPUTS_MAX = 1024, 16, 16
 OLDEST = 7  # operator set; from this one on operands broadcast as NumPy's
 DATATYPES = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16": "BF16", "FLOAT8E4M3FN": "FP8E4M3", "FLOAT8E5M2": "FP8E5M2",
              "BOOL": "BOOL", **{kind + bits: kind + bits for kind in ("INT", "UINT") for bits in ("8", "16", "32", "64")}}
