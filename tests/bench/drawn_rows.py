@@ -208,6 +208,12 @@ def quantize(rng):
     return row(rng.choice(["quantize_tensor", "quantize_row", "quantize_column"]), dtype, text(*matrix(rng, dtype, 32, 65536)))
 
 
+def dequantize(rng):
+    per = rng.choice(["tensor", "row", "column"])
+    rows, columns = matrix(rng, "INT8", 32, 65536)
+    return row("deq_" + per, "INT8", text(rows, columns), text({"tensor": 1, "row": rows, "column": columns}[per]), to=rng.choice(["FP32", "BF16", "FP16"]))
+
+
 def search(rng):
     dtype, k = rng.choice(["FP32", "BF16", "FP16"]), rng.choice([10, 128])
     depth = between(rng, 16, 1024)
@@ -235,7 +241,7 @@ def matmul8(rng):
 
 
 OPERATIONS = {"softmax": softmax, "reduce": reduce, "norm": norm, "map": map_, "gather": gather, "layout": layout, "window": window, "topk": topk,
-              "scan": scan, "histogram": histogram, "quantize": quantize, "search": search, "attention": attention, "matmul8": matmul8}
+              "scan": scan, "histogram": histogram, "quantize": quantize, "dequantize": dequantize, "search": search, "attention": attention, "matmul8": matmul8}
 
 
 def label_of(name, drawn):
@@ -245,11 +251,14 @@ def label_of(name, drawn):
     return " ".join([name, drawn["op"], drawn["dtype"], drawn["first"] + others, *filter(None, ends)])
 
 
-def rows(functions, seed, each):
-    """`each` rows of each function, with their labels."""
+def rows(functions, seed, each, fits=lambda drawn: True):
+    """`each` rows of each function, with their labels; one that does not fit is drawn anew."""
     for name, draw in functions.items():
-        rng = random.Random("%d %s" % (seed, name))
-        for i in range(each):
+        rng, i = random.Random("%d %s" % (seed, name)), 0
+        while i < each:
             drawn = draw(rng)
             drawn["dtype"] = drawn["dtype"] or ("BF16", "FP32")[i % 2]
-            yield {**drawn, "label": label_of(name, drawn)[:190]}
+            drawn["label"] = label_of(name, drawn)[:190]
+            if fits(drawn):
+                i += 1
+                yield drawn
