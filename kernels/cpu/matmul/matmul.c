@@ -91,6 +91,17 @@ static void finish_run(const product *p, int64_t row, int64_t column, double *su
         for (int64_t j = 0; j < count; j++) sum[j] = ks_matmul_activate(p->activation, sum[j]);
 }
 
+static void store_halves(const product *p, int64_t at, int64_t step, const double *sum, int64_t count)
+{
+    uint16_t halves[KS_MATMUL_DEPTH], *out = (uint16_t *)p->c + at;
+    for (int64_t j = 0; j < count; j += KS_MATMUL_DEPTH) {
+        const int64_t some = least(KS_MATMUL_DEPTH, count - j);
+        uint16_t *const to = step == 1 ? out + j : halves;
+        (p->dtype == KS_FP16 ? ks_doubles_to_fp16 : ks_doubles_to_bf16)(sum + j, to, (size_t)some);
+        for (int64_t i = 0; i < some && step != 1; i++) out[(j + i) * step] = halves[i];
+    }
+}
+
 /* The only rounding to the output's datatype. */
 static void store_run(const product *p, int64_t row, int64_t column, double *sum, int64_t count)
 {
@@ -98,10 +109,8 @@ static void store_run(const product *p, int64_t row, int64_t column, double *sum
     finish_run(p, row, column, sum, count);
     switch (p->dtype) {
     case KS_FP16:
-        for (int64_t j = 0; j < count; j++) ((uint16_t *)p->c)[at + j * step] = ks_double_to_fp16(sum[j]);
-        break;
     case KS_BF16:
-        for (int64_t j = 0; j < count; j++) ((uint16_t *)p->c)[at + j * step] = ks_double_to_bf16(sum[j]);
+        store_halves(p, at, step, sum, count);
         break;
     case KS_INT32:
         for (int64_t j = 0; j < count; j++) ((int32_t *)p->c)[at + j * step] = (int32_t)sum[j];
