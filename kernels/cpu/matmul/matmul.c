@@ -1,6 +1,7 @@
 /* Matmul on the CPU: the reference.
  *
- * Numbers  INT8 is exact: a leaf of 128 products fits FP32, the sum FP64. FP8, FP16 and BF16 are computed as FP32 and rounded once. FP32 sums run over KS_MATMUL_DEPTH values at a time and are
+ * Numbers  INT8 is exact: a leaf of 128 products fits FP32, the sum FP64; or all of it 32 bits (bytes.h).
+ *          FP8, FP16 and BF16 are computed as FP32 and rounded once. FP32 sums run over KS_MATMUL_DEPTH values at a time and are
  *          collected in FP64, so the error does not grow with K beyond that. precision tf32 changes nothing here.
  * Threads  any; all memory is the caller's.
  * Source   the blocking follows Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication". */
@@ -152,6 +153,8 @@ static void store_run(const product *p, int64_t row, int64_t column, double *sum
 #include "cpu/matmul/isa.h"
 #endif
 
+#include "cpu/matmul/bytes.h"
+
 typedef void run_fn(const product *p, unsigned char *scratch);
 
 static run_fn *pick(ks_dtype dtype)
@@ -249,6 +252,9 @@ static void matmul_reference(const ks_spec *spec, const void *const *in, void *c
             .c_col = 1,
             .alpha = s.alpha};
         if (turns(p.m, p.n)) turn(&p);
+#if defined(__x86_64__)
+        if (p.a_dtype == KS_INT8 && p.b_dtype == KS_INT8 && p.m > KS_MATMUL_SKINNY && has_bytes()) run = run_bytes;
+#endif
         run(&p, aligned);
     }
 }
