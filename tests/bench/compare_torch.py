@@ -502,15 +502,20 @@ def below(x, lengths):
     return torch.arange(x.shape[-1], device=x.device) < lengths.view(-1, *[1] * (x.dim() - 1))
 
 
+def copied(x):
+    """A copy, also of what lies as it should: contiguous() makes none then."""
+    return x.clone(memory_format=torch.contiguous_format)
+
+
 def sliced(x, starts=None, sizes=None, steps=None):
     if steps and min(steps) < 0:  # which PyTorch's slices cannot have
         return torch.flip(x, [a for a, n in enumerate(steps) if n < 0])
-    return x[tuple(slice(f, None if n is None else f + n, t) for f, n, t in
-                   zip(starts or [0] * x.dim(), sizes or [None] * x.dim(), steps or [1] * x.dim()))].contiguous()
+    return copied(x[tuple(slice(f, None if n is None else f + n, t) for f, n, t in
+                          zip(starts or [0] * x.dim(), sizes or [None] * x.dim(), steps or [1] * x.dim()))])
 
 
 # Of a row's inputs and its parameters by name, lists of integers: as a client of PyTorch writes it.
-MOVES = {"transpose": lambda x, axes: x.permute(axes).contiguous(), "slice": sliced,
+MOVES = {"transpose": lambda x, axes: copied(x.permute(axes)), "slice": sliced,
          "pad": lambda x, before, after: F.pad(x, [n for pair in zip(reversed(before), reversed(after)) for n in pair]),
          "concat": lambda x, y, axis: torch.cat((x, y), axis[0]), "window": windows,
          "softmax_lengths": lambda x, lengths, axis: torch.softmax(x.masked_fill(~below(x, lengths), -math.inf), axis[0]),
