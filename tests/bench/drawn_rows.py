@@ -6,7 +6,7 @@ them, but for the label."""
 
 import random
 
-BAG_INDICES = 16  # of an embedding_bag's bag, as ops_library.cu has it
+BAG_INDICES = 16  # of an embedding_bag's bag, as ops_rows.c has it
 BYTES = {"FP32": 4, "BF16": 2, "FP16": 2, "INT8": 1, "INT32": 4, "FP8E4M3": 1}
 LEAST_BYTES, MOST_BYTES = 1 << 11, 256 << 20  # of an input
 
@@ -245,7 +245,7 @@ OPERATIONS = {"softmax": softmax, "reduce": reduce, "norm": norm, "map": map_, "
 
 
 def label_of(name, drawn):
-    """As ops_library.cu makes a table's, behind the name of what it is drawn from."""
+    """As ops_rows.c makes a table's, behind the name of what it is drawn from."""
     others = "".join(", " + drawn[of] for of in ("second", "third") if drawn[of])
     ends = [drawn["parameters"], "axis " + drawn["axis"] if drawn["axis"] else "", "to " + drawn["to"] if drawn["to"] else ""]
     return " ".join([name, drawn["op"], drawn["dtype"], drawn["first"] + others, *filter(None, ends)])

@@ -53,9 +53,16 @@ KS_INLINE ks_wide elements_at(const void *table, ks_dtype dtype, int64_t at, int
     return KS_WIDE_AT(some);
 }
 
-/* Columns [column, column + count) of all the slices join y; constants where it is inlined: vectors, dtype, max. */
-KS_INLINE void join_tile(const slices *s, int64_t column, int count, int vectors, ks_dtype dtype, bool max, float *y)
+typedef struct tile {
+    int64_t column; /* the first */
+    int count, vectors;
+} tile;
+
+/* A tile of all the slices joins y; constants where it is inlined: vectors, dtype, max. */
+KS_INLINE void join_tile(const slices *s, tile here, ks_dtype dtype, bool max, float *y)
 {
+    const int64_t column = here.column;
+    const int count = here.count, vectors = here.vectors;
     const unsigned char *const table = s->t->table;
     const size_t size = dtype == KS_FP32 ? sizeof(float) : sizeof(uint16_t);
     const int all = s->count;
@@ -80,11 +87,11 @@ KS_INLINE void join_columns(const slices *s, int64_t column, int count, ks_dtype
 {
     int c = 0;
     if (count == TILE) {
-        join_tile(s, column, TILE, VECTORS, dtype, max, y);
+        join_tile(s, (tile){column, TILE, VECTORS}, dtype, max, y);
         return;
     }
-    for (; c + KS_WIDE <= count; c += KS_WIDE) join_tile(s, column + c, KS_WIDE, 1, dtype, max, y + c);
-    if (c < count) join_tile(s, column + c, count - c, 1, dtype, max, y + c);
+    for (; c + KS_WIDE <= count; c += KS_WIDE) join_tile(s, (tile){column + c, KS_WIDE, 1}, dtype, max, y + c);
+    if (c < count) join_tile(s, (tile){column + c, count - c, 1}, dtype, max, y + c);
 }
 
 #define JOIN(name, dtype)                                                                                              \
@@ -122,7 +129,6 @@ KS_CLONES static void join_doubles(const slices *s, int64_t column, int count, d
 
 static double weight_at(const ks_gather_task *t, int64_t i)
 {
-    if (!t->weights) return 1;
     switch (t->weight_dtype) {
     case KS_FP64:
         return ((const double *)t->weights)[i];
@@ -135,23 +141,30 @@ static double weight_at(const ks_gather_task *t, int64_t i)
     }
 }
 
-/* From index i on, up to `end`; returns where it ended. */
-static int64_t find_slices(slices *s, int64_t i, int64_t end)
+/* From index i on, up to `end`; returns where it ended. dtype: of the indices, a constant where it is inlined. */
+KS_INLINE int64_t find_some(slices *s, int64_t i, int64_t end, ks_dtype dtype)
 {
     const ks_gather_task *t = s->t;
     const int64_t extent = t->shape.extent, inner = t->shape.inner;
     int count = 0;
     for (; i < end && count < SLICES; i++) {
-        const int64_t slice = ks_gather_slice(ks_places_value(t->index_dtype, t->indices, i), extent, t->shape.mode);
+        const int64_t slice = ks_gather_slice(ks_places_value(dtype, t->indices, i), extent, t->shape.mode);
         if (slice < 0) continue;
         s->at[count] = slice * inner;
-        s->wide_weight[count] = t->weights ? weight_at(t, i) : 1;
-        s->weight[count] = (float)s->wide_weight[count];
+        if (t->weights) {
+            s->wide_weight[count] = weight_at(t, i);
+            s->weight[count] = (float)s->wide_weight[count];
+        }
         count++;
     }
     for (int k = 0; k < AHEAD; k++) s->at[count + k] = count ? s->at[count - 1] : 0;
     s->count = count;
     return i;
+}
+
+static int64_t find_slices(slices *s, int64_t i, int64_t end)
+{
+    return s->t->index_dtype == KS_INT32 ? find_some(s, i, end, KS_INT32) : find_some(s, i, end, KS_INT64);
 }
 
 /* Of a bag; begins, joins and ends elements of y. */
@@ -206,6 +219,7 @@ void ks_gather_bags(const ks_gather_task *t)
     slices s;
     work y;
     s.t = t;
+    for (int i = 0; i < SLICES; i++) s.weight[i] = 1, s.wide_weight[i] = 1; /* where there are none */
     for (int64_t bag = 0; bag < g->bags; bag++) {
         int64_t begin = ks_places_value(t->offset_dtype, t->offsets, bag);
         int64_t end = ks_places_value(t->offset_dtype, t->offsets, bag + 1);

@@ -3,6 +3,7 @@
 #include "cpu/convert.h"
 #include "cpu/map/map.h"
 #include "cpu/simd.h"
+#include "cpu/wide.h"
 
 #include <math.h>
 #include <string.h>
@@ -122,9 +123,44 @@ KS_CLONES static void floats_to_bool(const float *restrict in, uint8_t *restrict
     for (size_t i = 0; i < count; i++) out[i] = in[i] != 0;
 }
 
+#ifdef KS_WIDE_CONVERSIONS
+/* What lies within the datatype's ends, NaN 0, cut to 32 bits, of which the low ones are stored. */
+KS_WIDE_INLINE __m512i truncated_16(const float *in, __mmask16 lanes, float most, float least)
+{
+    const __m512 x = _mm512_maskz_loadu_ps(lanes, in);
+    const __m512 there = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
+    return _mm512_cvttps_epi32(_mm512_max_ps(_mm512_min_ps(there, _mm512_set1_ps(most)), _mm512_set1_ps(least)));
+}
+
+KS_WIDE_TARGET static void wide_to_bytes(const float *in, uint8_t *out, size_t count, float most, float least)
+{
+    size_t i = 0;
+    for (; i + 16 <= count; i += 16)
+        _mm_storeu_si128((__m128i *)(void *)(out + i), _mm512_cvtepi32_epi8(truncated_16(in + i, 0xFFFF, most, least)));
+    if (i == count) return;
+    const __mmask16 lanes = (__mmask16)((1u << (count - i)) - 1);
+    _mm_mask_storeu_epi8(out + i, lanes, _mm512_cvtepi32_epi8(truncated_16(in + i, lanes, most, least)));
+}
+
+/* false: not one of its datatypes, or the processor has none of this. */
+static bool wide_from_floats(ks_dtype to, const float *in, void *out, size_t count)
+{
+    if ((to != KS_INT8 && to != KS_UINT8) || !ks_has_wide()) return false;
+    wide_to_bytes(in, out, count, to == KS_INT8 ? 127 : 255, to == KS_INT8 ? -128 : 0);
+    return true;
+}
+#else
+static bool wide_from_floats(ks_dtype to, const float *in, void *out, size_t count)
+{
+    (void)to, (void)in, (void)out, (void)count;
+    return false;
+}
+#endif
+
 /* false: there is no such loop. */
 static bool from_floats_to_few_bits(ks_dtype to, const float *in, void *out, size_t count)
 {
+    if (wide_from_floats(to, in, out, count)) return true;
     switch (to) {
     case KS_BOOL:
         floats_to_bool(in, out, count);

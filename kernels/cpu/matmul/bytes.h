@@ -16,10 +16,10 @@ static bool has_bytes(void)
 }
 
 /* Strips of BYTES_ROWS rows: of each the next four values, zeros behind the last; sums: 128 times what a row adds up to. */
-BYTES_TARGET static void pack_bytes_a(const product *p, int64_t i0, int64_t l0, int64_t rows, int64_t depth, int8_t *to,
+BYTES_TARGET static void pack_bytes_a(const product *p, int64_t i0, int64_t l0, int64_t depth, int8_t *to,
                                       uint32_t *sums)
 {
-    const int64_t whole = up(depth, 4);
+    const int64_t whole = up(depth, 4), rows = least(KS_MATMUL_ROWS, p->m - i0);
     for (int64_t i = 0; i < up(rows, BYTES_ROWS); i++) {
         const int8_t *from = (const int8_t *)p->a + (i0 + i) * p->a_row + l0 * p->a_col;
         __attribute__((uninitialized)) int8_t line[BYTES_DEPTH];
@@ -126,7 +126,7 @@ BYTES_TARGET static void block_bytes(const product *p, int64_t i0, int64_t j0, u
     memset(sum, 0, (size_t)(lines * pitch) * sizeof *sum);
     for (int64_t l0 = 0; l0 < p->k; l0 += BYTES_DEPTH) {
         const int64_t depth = least(BYTES_DEPTH, p->k - l0), whole = up(depth, 4);
-        pack_bytes_a(p, i0, l0, rows, depth, a, less);
+        pack_bytes_a(p, i0, l0, depth, a, less);
         memset(b, 0, (size_t)(pitch * whole));
         pack_bytes_b(p, l0, j0, columns, depth, b);
         for (int64_t j = 0; j < columns; j += BYTES_COLUMNS)
