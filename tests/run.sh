@@ -186,7 +186,7 @@ clients() {
     step "snippets of the documents" python3 -B "$root/tests/snippets.py" "$root/build/kernserve" $python
     if [ -n "$python" ]; then step "Python package" "$root/tests/clients/python_wheel.sh" "$root/build/kernserve" "$python"; else skip "Python package" "$reason"; fi
     local test
-    for test in tritonclient_methods kserve_methods files_real compat_models; do
+    for test in tritonclient_methods every_operation kserve_methods files_real compat_models; do
         if [ -n "$python" ]; then step "$test" "$python" -B "$root/tests/compat/$test.py" "$root/build/kernserve"; else skip "$test" "$reason"; fi
     done
     if [ -n "$python" ]; then step "OpenAPI" "$root/tests/compat/openapi.sh" "$root/build/kernserve" "$environment"; else skip "OpenAPI" "$reason"; fi

@@ -253,17 +253,20 @@ bool ks_route_is_of_device(ks_route_id id)
            id == KS_ROUTE_ALL_STATS || id == KS_ROUTE_MODEL_STATS;
 }
 
-const char *ks_query_device(const char *query, int *device)
+int ks_device_read(const char *text, size_t length)
 {
     enum { DIGITS_MAX = 3 };
+    return length == 0 || length > DIGITS_MAX || strspn(text, "0123456789") < length ? -1 : atoi(text);
+}
+
+const char *ks_query_device(const char *query, int *device)
+{
     static const char name[] = "device=";
     const size_t length = strcspn(query, "&");
     *device = -1;
     if (strncmp(query, name, sizeof name - 1) != 0) return query;
-    const char *const value = query + sizeof name - 1;
-    const size_t n = length - (sizeof name - 1);
-    if (n == 0 || n > DIGITS_MAX || strspn(value, "0123456789") < n) return query;
-    *device = atoi(value);
+    *device = ks_device_read(query + sizeof name - 1, length - (sizeof name - 1));
+    if (*device < 0) return query;
     return query + length + (query[length] == '&');
 }
 

@@ -73,6 +73,8 @@ bool ks_route_at(int index, ks_route_row *out);
 bool ks_route_has_json_body(const ks_route *route);
 /* Whether its document is about one device: of several workers ?device=N says whose. */
 bool ks_route_is_of_device(ks_route_id id);
+/* The index of a device; -1: it is none. */
+int ks_device_read(const char *text, size_t length);
 /* A query's first member, device=N: *device, -1 where it is none. Returns the query behind it. */
 const char *ks_query_device(const char *query, int *device);
 /* Always fills *route. KS_PATH, KS_METHOD (route->allow), KS_MODEL. admin: the second listener, which has health,

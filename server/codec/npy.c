@@ -162,13 +162,14 @@ static bool differs(const ks_tensor *tensor)
     return tensor->rank > 1 && tensor->size_bytes > 0;
 }
 
-/* The first required one that is no resident tensor, or else the first optional one; -1: there is none. */
+/* The first required one that is no resident tensor, or else the first optional one, of a preset its own; -1: there is none. */
 static int input_of(const ks_codec *codec)
 {
     const ks_op *op = codec->request.spec.op;
     const unsigned others = ((1u << op->inputs_count) - 1) & ~(unsigned)codec->request.resident;
-    const unsigned required = others & ks_op_required(op);
-    return required ? __builtin_ctz(required) : others ? __builtin_ctz(others) : -1;
+    const unsigned required = others & ks_op_required(op), declared = others & codec->request.model->declared;
+    const unsigned left = required ? required : declared ? declared : others;
+    return left ? __builtin_ctz(left) : -1;
 }
 
 /* ks_format.head */

@@ -52,7 +52,9 @@ static bool read_axes_value(const ks_param_value *value, ks_axes *out)
         out->count = -1;
         return true;
     }
-    if (!textual(value) && (value->kind != KS_VALUE_NUMBER || memchr(value->text, ',', value->length))) return false;
+    if (!textual(value) && value->kind != KS_VALUE_LIST &&
+        (value->kind != KS_VALUE_NUMBER || memchr(value->text, ',', value->length)))
+        return false;
     return value->length > 0 && read_axes(value->text, value->length, out);
 }
 
@@ -137,7 +139,7 @@ static const char *wanted(const ks_param *param, char list[WANTED_MAX])
         }
         return list;
     case KS_PARAM_AXES:
-        return "an integer, a list of axes as text such as \"0,2\", or \"all\"";
+        return "an integer, a list of axes, also as text such as \"0,2\", or \"all\"";
     case KS_PARAM_LIST:
         return "a list of at most 8 integers, or one as text such as \"2,0,1\"";
     }
@@ -171,7 +173,8 @@ ks_status ks_param_read(const ks_param *param, const ks_param_value *value, cons
                         ks_integers *lists, ks_error *error)
 {
     char list[WANTED_MAX];
-    if (value->kind == KS_VALUE_OTHER || (value->kind == KS_VALUE_LIST && param->kind != KS_PARAM_LIST))
+    const bool is_list = param->kind == KS_PARAM_LIST || param->kind == KS_PARAM_AXES;
+    if (value->kind == KS_VALUE_OTHER || (value->kind == KS_VALUE_LIST && !is_list))
         return no_value(param->name, param->status, error);
     if (read_value(param, value, out, lists)) return KS_OK;
     return ks_fail(error, param->status, "parameter '%s' of %s '%s' must be %s, got '%s'", param->name, owner->of,

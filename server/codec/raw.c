@@ -203,12 +203,35 @@ static __attribute__((noinline)) void sort_inputs(ks_codec *codec)
     }
 }
 
-/* Beside resident tensors shapes belong to the inputs that are not named, in order. */
+/* The inputs of a preset's metadata, where they are not the first ones; else none. */
+static unsigned declared_apart(const ks_model *model)
+{
+    const unsigned declared = model->declared;
+    return declared & (declared + 1) && declared & ~(unsigned)ks_op_required(model->op) ? declared : 0;
+}
+
+/* Shapes that the query gives to no input go to those of `left`, in order: to a preset's own, and then to the others. */
+static void name_in_order(ks_codec *codec, unsigned left)
+{
+    unsigned first = left & declared_apart(codec->request.model), others = left & ~first;
+    for (int i = codec->query_inputs; i < codec->query_shapes; i++) {
+        unsigned *from = first ? &first : &others;
+        codec->query_input[i] = __builtin_ctz(*from);
+        *from &= *from - 1;
+    }
+    sort_inputs(codec);
+}
+
+static unsigned all_inputs(const ks_model *model)
+{
+    return (1u << model->op->inputs_count) - 1;
+}
+
+/* Beside resident tensors shapes belong to the inputs that are not named. */
 static __attribute__((noinline)) ks_status name_others(ks_codec *codec, ks_error *error)
 {
     const ks_model *model = codec->request.model;
-    const unsigned resident = codec->request.resident;
-    unsigned left = ((1u << model->op->inputs_count) - 1) & ~resident;
+    const unsigned resident = codec->request.resident, left = all_inputs(model) & ~resident;
     for (int i = 0; i < codec->query_inputs; i++)
         if (ks_in(resident, codec->query_input[i]))
             return ks_fail(error, KS_NAME, "input '%s' already exists in request",
@@ -216,28 +239,11 @@ static __attribute__((noinline)) ks_status name_others(ks_codec *codec, ks_error
     if (codec->query_shapes > __builtin_popcount(left))
         return ks_fail(error, KS_NAME, "the query has %d shapes for %d inputs of model '%s' that it does not name",
                        codec->query_shapes, __builtin_popcount(left), model->name);
-    for (int i = codec->query_inputs; i < codec->query_shapes; i++, left &= left - 1)
-        codec->query_input[i] = __builtin_ctz(left);
-    sort_inputs(codec);
+    name_in_order(codec, left);
     return ks_codec_hold_query(codec, error);
 }
 
-/* Or else to those of a preset's metadata, in order, and then to the others. */
-static void name_declared(ks_codec *codec)
-{
-    const ks_model *model = codec->request.model;
-    unsigned left = model->declared, others = ((1u << model->op->inputs_count) - 1) & ~left;
-    codec->request.spec.given = 0;
-    for (int i = 0; i < codec->query_shapes; i++) {
-        unsigned *from = left ? &left : &others;
-        codec->query_input[i] = __builtin_ctz(*from);
-        codec->request.spec.given |= (uint16_t)(*from & -*from);
-        *from &= *from - 1;
-    }
-    sort_inputs(codec);
-}
-
-/* Of an op to the first ones. */
+/* What each shape is of: those that the query names, or a preset's, or the first ones. */
 static ks_status name_inputs(ks_codec *codec, ks_error *error)
 {
     const ks_model *model = codec->request.model;
@@ -250,9 +256,8 @@ static ks_status name_inputs(ks_codec *codec, ks_error *error)
         if (status != KS_OK) return status;
     } else if (codec->query_inputs > 0) {
         sort_inputs(codec);
-    } else if (model->declared & ~required &&
-               model->declared & (model->declared + 1)) { /* a preset's, not the first ones */
-        name_declared(codec);
+    } else if (declared_apart(model)) {
+        name_in_order(codec, all_inputs(model));
     } else {
         for (int i = 0; i < codec->query_shapes; i++) codec->query_input[i] = i;
         codec->request.spec.given = (uint16_t)((1u << codec->query_shapes) - 1);
@@ -264,12 +269,14 @@ static ks_status name_inputs(ks_codec *codec, ks_error *error)
     return KS_OK;
 }
 
-/* Of the inputs whose datatype the query leaves out: that of the first resident tensor, or the model's. */
+/* Of the inputs whose datatype the query leaves out: that of the first resident tensor where they take it (lengths beside keys do not, nor
+ * an input whose definition says another), or the model's. */
 static ks_dtype other_datatype(const ks_codec *codec, int input)
 {
+    const ks_model *model = codec->request.model;
     const unsigned resident = codec->request.resident;
-    return resident ? codec->request.spec.in[__builtin_ctz(resident)].dtype
-                    : ks_model_dtype(codec->request.model, input);
+    const ks_dtype held = resident ? codec->request.spec.in[__builtin_ctz(resident)].dtype : model->dtype;
+    return resident && ks_op_dtypes(model->op, input) & KS_DTYPE_BIT(held) ? held : ks_model_dtype(model, input);
 }
 
 /* Where every input is a resident tensor the query's datatype has to be that of the first. */

@@ -89,8 +89,10 @@ static ks_status choose_outputs(ks_codec *codec, ks_error *error)
     const bool raw = request->format == KS_BODY_FORMAT_RAW && request->binary && !request->response;
     const bool single = raw || (request->response && request->response->outputs_max == 1);
     if (request->outputs & ~all)
-        return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'",
-                       ks_op_output(request->spec.op, __builtin_ctz(request->outputs & ~all)), request->model->name);
+        return ks_fail(error, KS_NAME,
+                       "unexpected inference output '%s' for model '%s', which makes %d with these parameters",
+                       ks_op_output(request->spec.op, __builtin_ctz(request->outputs & ~all)), request->model->name,
+                       request->spec.outputs);
     if (single && (request->outputs & (request->outputs - 1)))
         return ks_fail(error, KS_NAME, "%s answer holds 1 output: name one of model '%s'",
                        raw ? "a raw" : request->response->called, request->model->name);

@@ -3,7 +3,6 @@
  * Owns      nothing: what it finds is the connection's (conn->route).
  * Interface http_parts.h
  * Threads   the connection's shard. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,10 +115,7 @@ static int device_of(const ks_conn *conn)
     ks_query_pair pair;
     ks_query_device(conn->route.query, &device);
     if (device >= 0 || !is_put(conn) || !query_has(conn->route.query, "device", &pair)) return device;
-    char text[sizeof pair.value + sizeof "device="];
-    snprintf(text, sizeof text, "device=%s", pair.value);
-    ks_query_device(text, &device);
-    return device;
+    return ks_device_read(pair.value, (size_t)pair.value_length);
 }
 
 /* --- the names of a request, unread ------------------------------------------------------------------------------- */

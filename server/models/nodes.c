@@ -147,7 +147,6 @@ static ks_status read_parameter(ks_definition_reader *r, const ks_json *item, ks
         const ks_status status = join_list(r, item, of, list, sizeof list);
         if (status != KS_OK) return status;
         value = (ks_param_value){.kind = KS_VALUE_LIST, .text = list};
-        if (op->params[i].kind == KS_PARAM_AXES) value.kind = KS_VALUE_TEXT;
     }
     value.length = strlen(value.text);
     return ks_param_read(&op->params[i], &value, &(ks_param_owner){"node", node->name}, &node->params[i], node->lists,

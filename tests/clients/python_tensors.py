@@ -323,6 +323,19 @@ def safetensors(path, tensors):
         file.write(len(text).to_bytes(8, "little") + text + b"".join(parts.values()))
 
 
+def formed(ks):
+    """Put apart for an operation, the bytes and the values as ever; put again so where it is gone."""
+    x, w = floats(3, 5), floats(5, 131)
+    plain = np.asarray(ks.matmul(x, w))
+    for make in (lambda: ks.put("formed", w, form="matmul"), lambda: ks.tensor(w, "formed", form="matmul")):
+        made = make()
+        check(made.entry["forms"] == ["matmul"] and close(np.asarray(ks.matmul(x, made)), plain) and same(np.asarray(made.numpy()), w), "a form", made.entry)
+        ks.delete("formed")
+        check(close(np.asarray(ks.matmul(x, made)), plain) and ks.tensor("formed").entry["forms"] == ["matmul"], "put again with its form")
+        ks.delete("formed")
+    raises(kernserve.BadRequest, lambda: ks.put("formed", w, form="softmax"), status=400, code="parameter")
+
+
 def files_and_command(daemon, ks, command):
     def run(*words, data=None):
         return subprocess.run([command, "--url", "http://127.0.0.1:%d" % daemon.port, *words], input=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -340,7 +353,7 @@ def files_and_command(daemon, ks, command):
         check(same(np.asarray(ks.get("bert.layer.w")), w) and same(np.asarray(ks.get("bert.layer.b")), bias), "their bytes")
         done = run("put", files["b.safetensors"], "--prefix", "c.")
         check(done.returncode == 0 and done.stdout == b"c.layer.0.w\n" and same(np.asarray(ks.get("c.layer.0.w")), w), "keys with / and :", done)
-        check(run("put", files["w.npy"], "--ttl", "60", "--evictable").stdout == b"w\n", "put")
+        check(run("put", files["w.npy"], "--ttl", "60", "--evictable", "--for", "matmul").stdout == b"w\n", "put")
         check(run("put", files["x.npy"], "--name", "X").stdout == b"X\n", "put under a name")
         with open(files["x.npy"], "rb") as file:
             check(run("put", "-", "--name", "in", data=file.read()).returncode == 0, "put of standard input")
@@ -369,7 +382,7 @@ def main():
     kernserve_path, command = sys.argv[1:3]
     refused_amid()
     with Daemon(kernserve_path, *OPTIONS, "--resident-bytes", "700M") as daemon, client_of(daemon) as ks:
-        for part in (life, use, many_threads, expired, no_copies):
+        for part in (life, use, many_threads, formed, expired, no_copies):
             part(ks)
         files_and_command(daemon, ks, command)
         check(daemon.stop() == 0, "the daemon's end")

@@ -9,7 +9,7 @@ want "status" 200 "$(status)"
 complaint=$("$environment/bin/openapi-spec-validator" "$work/body" 2>&1)
 want "openapi-spec-validator: exit code ($(tail -n 1 <<<"$complaint"))" 0 $?
 cd "$work" || exit 71 # schemathesis leaves a folder where it runs
-"$environment/bin/schemathesis" --config-file "$here/schemathesis.toml" run "$work/body" --url "$url" --max-examples "${KS_EXAMPLES:-25}" \
+"$environment/bin/schemathesis" --config-file "$here/schemathesis.toml" run "$work/body" --url "$url" --max-examples "${KS_EXAMPLES:-15}" \
     --seed 1 --no-color --warnings off >"$work/report" 2>&1
 want "schemathesis: exit code" 0 $?
 grep -E 'generated|^Seed|Failures:|Tested:' "$work/report"

@@ -2,7 +2,7 @@
  * same order (mm_kernel.order) and the same slices give equal bits, which joined rows count on (matmul/join.cu). The emulated
  * tensor core adds in an order of its own, so that of the real one is bench/sweep_matmul --orders to compare.
  *
- *   matmul_orders [DATATYPE]    FP16, BF16, TF32, FP32 or FP64; else half of the shapes of each */
+ *   matmul_orders [DATATYPE]    FP16, BF16, TF32, FP32 or FP64; else one of the shapes of each */
 #include "cuda_runtime.h"
 
 #include "matmul_ptx.h"
@@ -204,10 +204,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", error.text);
         return 1;
     }
-    const int half = (int)(time(NULL) % 2); /* another one from run to run */
+    const size_t now = (size_t)time(NULL); /* others from run to run */
     for (int datatype = 0; datatype < 5; datatype++)
         for (size_t which = 0; which < sizeof shapes / sizeof *shapes; which++)
-            if (argc < 2 ? ((int)which + datatype + half) % 2 == 0 : strcmp(argv[1], names[datatype]) == 0)
+            if (argc < 2 ? (which + (size_t)datatype + now) % (sizeof shapes / sizeof *shapes) == 0
+                         : strcmp(argv[1], names[datatype]) == 0)
                 run(&chip, which, datatype);
     printf("%d pairs compared, %d faults\n", compared, faults);
     return faults || !compared;

@@ -158,6 +158,27 @@ def biased(connection, a, b, bias):
         check(same(ask(connection, request("POST", MATMUL + "?" + query, (), body)).body, whole.body), "a bias: " + query)
 
 
+def left_out(connection):
+    """A query without datatypes: an input that does not take the named tensor's has its own, of an operation and of a definition."""
+    rows, ends, places = Tensor("FP32", [3, 2], [1, 2, 3, 4, 5, 6]), Tensor("INT32", [3], [1, 0, 2]), Tensor("INT32", [2], [-1, 0])
+    ask(connection, put("rows", rows), 201)
+    answer = ask(connection, request("POST", "/v2/models/gather/infer?shape=2&INPUT0=@rows", (), places.data))
+    check(answer.body == encode("FP32", [5, 6, 1, 2]), "indices into a table that stays", answer)
+    with_all = ask(connection, request("POST", "/v2/models/softmax_lengths/infer?shape=3,2&shape=3", (), rows.data + ends.data))
+    check(ask(connection, request("POST", "/v2/models/softmax_lengths/infer?shape=3&INPUT0=@rows", (), ends.data)).body == with_all.body, "lengths beside rows that stay")
+    npy = request("POST", "/v2/models/softmax_lengths/infer?INPUT0=@rows", NPY, files.write_npy(ends, 1))
+    answer = ask(connection, npy)
+    check(answer.body.endswith(b"\n" + with_all.body), "lengths of a file beside rows that stay", answer)
+    check(ask(connection, request("POST", "/v2/models/map/infer?shape=1&INPUT0=@rows&op=add&INPUT2=@rows", (), bytes(4)), 400).header("kernserve-error") == "name", "an operand too many")
+    definition = {"format": 1, "inputs": [{"name": "table", "datatype": "FP32", "shape": [-1, 2]}, {"name": "places", "datatype": "INT64", "shape": ["n"]}],
+                  "nodes": [{"name": "pick", "op": "gather", "inputs": ["table", "places"], "outputs": ["picked"]}], "outputs": [{"name": "picked"}]}
+    ask(connection, request("PUT", "/v2/models/pick", (), json.dumps(definition).encode()), 201)
+    answer = ask(connection, request("POST", "/v2/models/pick/infer?shape=1&INPUT0=@rows", (), encode("INT64", [2])))
+    check(answer.body == encode("FP32", [5, 6]), "an input that the definition declares", answer)
+    for name in ("tensors/rows", "models/pick"):
+        ask(connection, request("DELETE", "/v2/" + name), 204)
+
+
 def vectors(daemon, generator):
     """OIP raw: no shape at all."""
     x = random_tensor(generator, "FP32", [100])
@@ -328,6 +349,8 @@ def main():
         refused(daemon)
     with Daemon(daemon_path(), "--backend", BACKEND, "--pinned-bytes", "64M", "--resident-bytes", "256M") as daemon:
         every_operation(daemon, generator)
+        with daemon.connect() as connection:
+            left_out(connection)
         in_use(daemon)
         large(daemon, generator)
         with daemon.connect() as connection:

@@ -23,7 +23,7 @@ import time
 from daemon import check, comes_to, daemon_path, sanitizer, seed, wrongs
 from ports import free_ports
 
-ROUNDS, PLAIN_ROUNDS, GROUP_ROUNDS, PAUSE_ROUNDS = 90, 30, 12, 6
+ROUNDS, PLAIN_ROUNDS, GROUP_ROUNDS, PAUSE_ROUNDS = 60, 20, 12, 6
 OPTIONS = ("--backend", "cpu", "--threads", "1", "--pinned-bytes", "1M")
 TERM_BIT, PIPE_BIT = 1 << (signal.SIGTERM - 1), 1 << (signal.SIGPIPE - 1)
 

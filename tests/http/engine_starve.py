@@ -22,7 +22,7 @@ import time
 from daemon import SKIP, check, daemon_path, seed, wrongs
 
 SYSTEM = 71
-EARLY, MIDDLE, ENDS, END = 12, 10, 25, 120  # how many are tried: before main; behind it; of its first and last END
+EARLY, MIDDLE, ENDS, END = 6, 5, 12, 120  # how many are tried: before main; behind it; of its first and last END
 SEED = "1"
 LIBRARIES = (b"Error in GnuTLS", b"p11-kit")  # what constructors of libraries write before they go on
 # It does not look at what it got, for two of its own 79,000: no check of ours comes between.

@@ -397,7 +397,7 @@ WORD_ROWS = [
     Row("norm to integers", norm(out_datatype="INT8"), 400, "parameter", STAYS),
     Row("norm_rms_w of another kind", norm("[4]", to="/v2/models/norm_rms_w/infer", kind="layer"), 400, "parameter", STAYS, "parameter 'kind' is fixed in model 'norm_rms_w' and cannot be 'layer'"),
     Row("norm of nothing", norm(shape="[2,0]"), 400, "empty", STAYS),
-    Row("norm whose sum is not asked for", infer(to=NORM, more=',"outputs":[{"name":"OUTPUT1"}]'), 400, "name", STAYS, "unexpected inference output 'OUTPUT1' for model 'norm'"),
+    Row("norm whose sum is not asked for", infer(to=NORM, more=',"outputs":[{"name":"OUTPUT1"}]'), 400, "name", STAYS, "unexpected inference output 'OUTPUT1' for model 'norm', which makes 1 with these parameters"),
     Row("topk of booleans", infer(to=TOPK, datatype='"BOOL"', data="[true]", shape="[1]"), 400, "datatype", STAYS),
     Row("topk of none", topk(k=0), 400, "parameter", STAYS, "topk: parameter 'k' is 0, takes 1 to 2048"),
     Row("topk of more than there may be", topk(k=2049), 400, "parameter", STAYS, "topk: parameter 'k' is 2049, takes 1 to 2048"),

@@ -3,7 +3,7 @@
  *
  * KS_CUBLASLT=auto tries cuBLASLt's kernels as well. KS_SEED repeats a run, KS_CASES sets how many random shapes; below
  * QUICK_CASES every problem runs one way, drawn, not all of them (a sanitizer makes each launch a hundred times slower), as
- * those with large outputs always do.
+ * those with large outputs always do, and of the tables a share is drawn that grows with KS_CASES.
  * KS_HUGE: also over 2^31 outputs. KS_ONLY: the one test of that name.
  *
  * Bounds: P is the sum of |a||b| of one output, u the unit roundoff of what sums are kept in; a sum may be off by
@@ -428,6 +428,12 @@ static int cases(void)
     return text ? atoi(text) : CASES;
 }
 
+/* Below QUICK_CASES, where it is the number of runs that takes the time: with n cases a table's row is drawn n times in cases_of_all. */
+static bool is_left_out(int cases_of_all)
+{
+    return cases() < QUICK_CASES && cases() < cases_of_all && below(cases_of_all) >= cases();
+}
+
 /* With rows of its operands apart, where their rows would be packed else; by kernels that may be others. */
 static void run_apart(op_harness *harness, const problem *p, int last)
 {
@@ -563,7 +569,7 @@ static void every_regime(void **unused)
     const size_t many = quick ? 1 : sizeof large / sizeof *large, all = harnesses[1] ? few + many : few;
     for (size_t s = 0; s < all; s++)
         for (int algorithm = 0; algorithm < 20; algorithm++) {
-            if (quick && below(2)) continue; /* under a sanitizer it is the number of runs that takes the time */
+            if (is_left_out(8)) continue;
             const int64_t *size = s < few ? shapes[s] : large[s - few];
             problem p = {.fill = algorithm < 8 && s < few ? UNIFORM : WHOLE};
             spec_2d(&p.spec, dtypes[algorithm / 4 % 4], size[0], size[1], size[2], algorithm & 1, algorithm & 2);
@@ -618,7 +624,7 @@ static void every_algorithm_of_small_matrices(void **unused)
     const size_t count = quick || !harnesses[1] ? QUICK_SHAPES : sizeof shapes / sizeof *shapes;
     for (size_t s = 0; s < count; s++)
         for (int algorithm = 0; algorithm < 20; algorithm++) {
-            if (quick && below(6)) continue;
+            if (is_left_out(24)) continue;
             const int64_t *size = shapes[s];
             const bool ta = algorithm & 1, tb = algorithm & 2;
             const bool plain = (s / 2 + (size_t)algorithm / 4) % 2 == 0, shared = (s + (size_t)algorithm) % 3 == 0;
@@ -707,10 +713,9 @@ static void every_algorithm_of_random_shapes(void **unused)
 /* One matrix of the first shape, two of the second, and so on. */
 static void every_algorithm_of(const int64_t (*shapes)[3], size_t count)
 {
-    const bool quick = cases() < QUICK_CASES;
     for (size_t s = 0; s < count; s++)
         for (int algorithm = 0; algorithm < 20; algorithm++) {
-            if (quick && below(6)) continue;
+            if (is_left_out(24)) continue;
             const int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2], batch = 1 + (int64_t)s % 2;
             const bool ta = algorithm & 1, tb = algorithm & 2;
             const int64_t dims[2][KS_RANK_MAX] = {{batch, ta ? k : m, ta ? m : k}, {batch, tb ? n : k, tb ? k : n}};

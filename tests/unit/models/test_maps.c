@@ -1,39 +1,5 @@
 /* Maps that one step does: which are one, and that no bit follows from it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "chain_run.h"
-#include "models/definition.h"
-
-static void fill(const ks_tensor *tensor, void *memory, int input)
-{
-    float *value = memory;
-    for (int64_t i = 0; i < ks_tensor_count(tensor); i++) value[i] = (float)((i * 7 + input * 5) % 23) / 8 - 1.25f;
-}
-
-static ks_definition *infer_definition(const char *text)
-{
-    ks_definition *definition = NULL;
-    ks_error error = {0};
-    if (ks_definition_read("tested", text, strlen(text), &definition, &error) != KS_OK) fail_msg("%s", error.text);
-    if (ks_definition_infer(definition, &error) != KS_OK) fail_msg("%s\n%s", error.text, text);
-    return definition;
-}
-
-static ks_program *program_of(const ks_definition *definition, const ks_chain_means *means, ks_spec *spec)
-{
-    ks_program *program = NULL;
-    ks_error error = {0};
-    assert_int_equal(ks_definition_sample(definition, 2, spec, &error), KS_OK);
-    assert_int_equal(ks_program_make(spec, means, &program, &error), KS_OK);
-    return program;
-}
+#include "drawn_chains.h"
 
 #define HEAD                                                                                                           \
     "{\"format\":1,\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[-1,6]},"                               \
@@ -56,7 +22,7 @@ static void check_steps(const char *text, const char *wanted)
 {
     ks_definition *definition = infer_definition(text);
     ks_spec spec;
-    ks_program *program = program_of(definition, &ks_cpu_chain_means, &spec);
+    ks_program *program = program_of(definition, 2, &ks_cpu_chain_means, &spec);
     char got[512] = "";
     size_t n = 0;
     for (int i = 0; i < program->count; i++) {
@@ -162,7 +128,7 @@ static void datatypes_are_the_backends(void **state)
     static const int steps[] = {4, 4, 3, 1};
     for (int i = 0; i < 4; i++) {
         ks_spec spec;
-        ks_program *program = program_of(definition, means[i], &spec);
+        ks_program *program = program_of(definition, 2, means[i], &spec);
         assert_int_equal(program->count, steps[i]);
         ks_program_free(&program);
     }
@@ -171,20 +137,8 @@ static void datatypes_are_the_backends(void **state)
 
 /* --- at random ---------------------------------------------------------------------------------------------------------- */
 
-static uint32_t seed;
-
-static int below(int bound)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return (int)((seed >> 16) % (uint32_t)bound);
-}
-
-typedef struct drawn {
-    char text[64 << 10];
-    size_t length;
-    int values, columns[64];
-    bool half[64];
-} drawn;
+static int columns[DRAWN_VALUES];
+static bool half[DRAWN_VALUES];
 
 /* One of the last values, mostly. */
 static int draw_value(const drawn *d)
@@ -198,67 +152,50 @@ static void draw_node(drawn *d)
     static const char *const one[] = {"exp", "tanh", "neg", "sigmoid", "relu", "square", "abs", "gelu"};
     static const char *const two[] = {"sub", "min", "max", "sub"};
     const int v = d->values, a = draw_value(d), b = draw_value(d);
-    const bool same =
-        d->half[a] == d->half[b] && (d->columns[a] == d->columns[b] || d->columns[a] == 1 || d->columns[b] == 1);
+    const bool same = half[a] == half[b] && (columns[a] == columns[b] || columns[a] == 1 || columns[b] == 1);
     const int kind = below(8);
     char inputs[32], parameters[64];
     const char *op = "map";
-    d->columns[v] = d->columns[a];
-    d->half[v] = d->half[a];
+    columns[v] = columns[a];
+    half[v] = half[a];
     snprintf(inputs, sizeof inputs, "\"v%d\"", a);
     if (kind < 3 && same) {
         snprintf(inputs, sizeof inputs, "\"v%d\",\"v%d\"", a, b);
         snprintf(parameters, sizeof parameters, "\"op\":\"%s\"", two[below(4)]);
-        if (d->columns[b] > d->columns[a]) d->columns[v] = d->columns[b];
+        if (columns[b] > columns[a]) columns[v] = columns[b];
     } else if (kind == 3) {
-        d->half[v] = !d->half[a];
-        snprintf(parameters, sizeof parameters, "\"op\":\"neg\",\"out_datatype\":\"%s\"", d->half[v] ? "FP16" : "FP32");
+        half[v] = !half[a];
+        snprintf(parameters, sizeof parameters, "\"op\":\"neg\",\"out_datatype\":\"%s\"", half[v] ? "FP16" : "FP32");
     } else if (kind == 4 && below(3) == 0) {
         op = "reduce";
-        d->columns[v] = 1;
+        columns[v] = 1;
         snprintf(parameters, sizeof parameters, "\"op\":\"max\",\"axis\":-1,\"keepdims\":true");
     } else if (kind == 5) {
         snprintf(parameters, sizeof parameters, "\"op\":\"clamp\",\"a\":-%d,\"b\":%d", 1 + below(2), 1 + below(3));
     } else {
         snprintf(parameters, sizeof parameters, "\"op\":\"%s\"", one[below(8)]);
     }
-    d->length += (size_t)snprintf(d->text + d->length, sizeof d->text - d->length,
-                                  "{\"name\":\"n%d\",\"op\":\"%s\",\"inputs\":[%s],\"outputs\":[\"v%d\"],"
-                                  "\"parameters\":{%s}}",
-                                  v, op, inputs, v, parameters);
-    d->values++;
+    drawn_node(d, op, inputs, parameters);
+}
+
+static int output(const drawn *d, int i)
+{
+    return i == 0 ? d->values - 1 : i == 1 ? d->values - 2 - below(6) : -1;
+}
+
+static int steps_saved(const ks_program *program)
+{
+    assert_true(chain_is_exact(program)); /* neither sums behind products nor casts are drawn, which fuse.c has */
+    return DRAWN_NODES - program->count;
 }
 
 static void passes_change_no_bit(void **state)
 {
     (void)state;
-    enum { CHAINS = 600, NODES = 24 };
-    static drawn d;
-    int saved = 0;
-    seed = 815;
-    for (int c = 0; c < CHAINS; c++) {
-        d = (drawn){.values = 3, .columns = {1, 7, 1500}};
-        d.length =
-            (size_t)snprintf(d.text, sizeof d.text,
-                             "{\"format\":1,\"inputs\":[{\"name\":\"v0\",\"datatype\":\"FP32\",\"shape\":[-1,1]},"
-                             "{\"name\":\"v1\",\"datatype\":\"FP32\",\"shape\":[-1,7]},"
-                             "{\"name\":\"v2\",\"datatype\":\"FP32\",\"shape\":[-1,1500]}],\"nodes\":[");
-        for (int i = 0; i < NODES; i++) {
-            if (i > 0) d.text[d.length++] = ',';
-            draw_node(&d);
-        }
-        snprintf(d.text + d.length, sizeof d.text - d.length, "],\"outputs\":[{\"name\":\"v%d\"},{\"name\":\"v%d\"}]}",
-                 d.values - 1, d.values - 2 - below(6));
-        ks_definition *definition = infer_definition(d.text);
-        ks_spec spec;
-        ks_program *program = program_of(definition, &ks_cpu_chain_means, &spec);
-        assert_true(chain_is_exact(program)); /* neither sums behind products nor casts are drawn, which fuse.c has */
-        saved += NODES - program->count;
-        ks_program_free(&program);
-        if (!chain_is_right(&spec, fill)) fail_msg("%s", d.text);
-        ks_definition_free(&definition);
-    }
-    assert_true(saved > CHAINS * 4);
+    const drawn_test test = {
+        .seed = 815, .chains = 600, .batch = 2, .shapes = {"-1,1", "-1,7", "-1,1500"}, draw_node, output, steps_saved};
+    memcpy(columns, (const int[]){1, 7, 1500}, DRAWN_INPUTS * sizeof *columns);
+    assert_true(run_drawn(&test) > test.chains * 4);
 }
 
 int main(void)

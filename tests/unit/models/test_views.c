@@ -1,44 +1,5 @@
 /* Nodes whose values are views: what takes no step, where values lie then, and that no bit follows from it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "chain_run.h"
-#include "models/definition.h"
-
-static void fill(const ks_tensor *tensor, void *memory, int input)
-{
-    float *value = memory;
-    for (int64_t i = 0; i < ks_tensor_count(tensor); i++) value[i] = (float)((i * 7 + input * 5) % 23) / 8 - 1.25f;
-}
-
-static ks_definition *infer_definition(const char *text)
-{
-    ks_definition *definition = NULL;
-    ks_error error = {0};
-    if (ks_definition_read("tested", text, strlen(text), &definition, &error) != KS_OK) fail_msg("%s", error.text);
-    for (int i = 0; i < definition->initializers; i++) {
-        ks_tensor tensor = definition->initializer[i].tensor;
-        tensor.fixed = definition->initializer[i].data;
-        ks_definition_bind(definition, i, &tensor);
-    }
-    if (ks_definition_infer(definition, &error) != KS_OK) fail_msg("%s\n%s", error.text, text);
-    return definition;
-}
-
-static ks_program *program_of(const ks_definition *definition, ks_spec *spec)
-{
-    ks_program *program = NULL;
-    ks_error error = {0};
-    assert_int_equal(ks_definition_sample(definition, 1, spec, &error), KS_OK);
-    assert_int_equal(ks_program_make(spec, &ks_cpu_chain_means, &program, &error), KS_OK);
-    return program;
-}
+#include "drawn_chains.h"
 
 static const char *view_name(const ks_definition *definition, const ks_program *program, int i)
 {
@@ -94,7 +55,7 @@ static void parts_are_read_where_they_lie(void **state)
                                                                                                                                  "\"p\"",
                                                                                                                                  "y") "],\"outputs\":[{\"name\":\"y\"}]}");
     ks_spec spec;
-    ks_program *program = program_of(definition, &spec);
+    ks_program *program = program_of(definition, 1, &ks_cpu_chain_means, &spec);
     static const char *const views[] = {"rows", "second", "last", "same", "turned", "padded"};
     assert_int_equal(program->count, 2);
     assert_int_equal(program->views, 6);
@@ -149,7 +110,7 @@ static void other_parts_are_copied(void **state)
                                                                                                                   "\"}]"
                                                                                                                   "}");
     ks_spec spec;
-    ks_program *program = program_of(definition, &spec);
+    ks_program *program = program_of(definition, 1, &ks_cpu_chain_means, &spec);
     assert_int_equal(program->count, 5); /* neg, off, abs, out, and a copy */
     assert_int_equal(program->views, 3); /* odd, row, flat */
     assert_null(program->step[4].spec.op);
@@ -179,7 +140,7 @@ static void producers_write_into_the_whole(void **state)
                                                                                           "\"name\":"
                                                                                           "\"g\"}]}");
     ks_spec spec;
-    ks_program *program = program_of(definition, &spec);
+    ks_program *program = program_of(definition, 1, &ks_cpu_chain_means, &spec);
     assert_int_equal(program->count, 4); /* neg, abs, square, add */
     assert_int_equal(program->views, 3);
     for (int i = 0; i < 3; i++) assert_int_equal(program->step[i].out[0].kind, KS_PLACE_OUTPUT);
@@ -223,7 +184,7 @@ static void other_concats_are_copied(void **state)
                                                                                                                                                      "\"j\",\"p\"",
                                                                                                                                                      "q") "],\"outputs\":[{\"name\":\"q\"},{\"name\":\"i\"},{\"name\":\"a\"}]}");
     ks_spec spec;
-    ks_program *program = program_of(definition, &spec);
+    ks_program *program = program_of(definition, 1, &ks_cpu_chain_means, &spec);
     assert_int_equal(program->views, 1);
     assert_string_equal(view_name(definition, program, 0), "first");
     assert_null(program->step[program->count - 1].spec.op); /* a lies in its part, so the output that it is is copied */
@@ -234,105 +195,54 @@ static void other_concats_are_copied(void **state)
 
 /* --- at random ---------------------------------------------------------------------------------------------------------- */
 
-typedef struct drawn {
-    char text[64 << 10];
-    size_t length;
-    int values, rows[64]; /* each value is rows of 16 */
-} drawn;
-
-static uint32_t seed;
-
-static int below(int bound)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return (int)((seed >> 16) % (uint32_t)bound);
-}
+static int rows[DRAWN_VALUES]; /* each value is rows of 16 */
 
 static void draw_node(drawn *d)
 {
-    const int v = d->values, a = below(v), b = below(v), rows = d->rows[a];
-    char *const to = d->text + d->length;
-    const size_t room = sizeof d->text - d->length;
-    int n;
-    switch (below(6)) {
-    case 0:
-        if (rows + d->rows[b] < 64) {
-            n = snprintf(to, room,
-                         "{\"name\":\"n%d\",\"op\":\"concat\",\"inputs\":[\"v%d\",\"v%d\"],\"outputs\":[\"v%d\"],"
-                         "\"parameters\":{\"axis\":0}}",
-                         v, a, b, v);
-            d->rows[v] = rows + d->rows[b];
-            break;
-        }
-        /* fall through */
-    case 1: {
-        const int start = below(rows), end = start + 1 + below(rows - start);
-        n = snprintf(to, room,
-                     "{\"name\":\"n%d\",\"op\":\"slice\",\"inputs\":[\"v%d\"],\"outputs\":[\"v%d\"],"
-                     "\"parameters\":{\"axis\":0,\"start\":%d,\"end\":%d}}",
-                     v, a, v, start, end);
-        d->rows[v] = end - start;
-        break;
+    const int v = d->values, a = below(v), b = below(v), kind = below(6);
+    char inputs[32], parameters[64];
+    const char *op = "map";
+    rows[v] = rows[a];
+    snprintf(inputs, sizeof inputs, "\"v%d\"", a);
+    if (kind == 0 && rows[a] + rows[b] < 64) {
+        op = "concat";
+        rows[v] = rows[a] + rows[b];
+        snprintf(inputs, sizeof inputs, "\"v%d\",\"v%d\"", a, b);
+        snprintf(parameters, sizeof parameters, "\"axis\":0");
+    } else if (kind < 2) {
+        const int start = below(rows[a]), end = start + 1 + below(rows[a] - start);
+        op = "slice";
+        rows[v] = end - start;
+        snprintf(parameters, sizeof parameters, "\"axis\":0,\"start\":%d,\"end\":%d", start, end);
+    } else if (kind == 2) {
+        op = "reshape";
+        snprintf(parameters, sizeof parameters, "\"shape\":[-1,16]");
+    } else if (kind == 3 && rows[a] == rows[b]) {
+        snprintf(inputs, sizeof inputs, "\"v%d\",\"v%d\"", a, b);
+        snprintf(parameters, sizeof parameters, "\"op\":\"sub\"");
+    } else {
+        snprintf(parameters, sizeof parameters, "\"op\":\"%s\"", below(3) ? below(2) ? "neg" : "tanh" : "cast");
     }
-    case 2:
-        n = snprintf(to, room,
-                     "{\"name\":\"n%d\",\"op\":\"reshape\",\"inputs\":[\"v%d\"],\"outputs\":[\"v%d\"],"
-                     "\"parameters\":{\"shape\":[-1,16]}}",
-                     v, a, v);
-        d->rows[v] = rows;
-        break;
-    case 3:
-        if (rows == d->rows[b]) {
-            n = snprintf(to, room,
-                         "{\"name\":\"n%d\",\"op\":\"map\",\"inputs\":[\"v%d\",\"v%d\"],\"outputs\":[\"v%d\"],"
-                         "\"parameters\":{\"op\":\"sub\"}}",
-                         v, a, b, v);
-            d->rows[v] = rows;
-            break;
-        }
-        /* fall through */
-    default:
-        n = snprintf(to, room,
-                     "{\"name\":\"n%d\",\"op\":\"map\",\"inputs\":[\"v%d\"],\"outputs\":[\"v%d\"],"
-                     "\"parameters\":{\"op\":\"%s\"}}",
-                     v, a, v, below(3) ? below(2) ? "neg" : "tanh" : "cast");
-        d->rows[v] = rows;
-        break;
-    }
-    d->length += (size_t)n;
-    d->values++;
+    drawn_node(d, op, inputs, parameters);
+}
+
+static int output(const drawn *d, int i)
+{
+    return i == 0 ? d->values - 1 : i == 1 ? d->values - 2 - below(4) : i == 2 ? d->values - 7 - below(4) : -1;
+}
+
+static int views_of(const ks_program *program)
+{
+    return program->views;
 }
 
 static void views_change_no_bit(void **state)
 {
     (void)state;
-    enum { CHAINS = 400, NODES = 24 };
-    static drawn d;
-    int views = 0;
-    seed = 4711;
-    for (int c = 0; c < CHAINS; c++) {
-        d = (drawn){.values = 3, .rows = {1, 4, 7}};
-        d.length =
-            (size_t)snprintf(d.text, sizeof d.text,
-                             "{\"format\":1,\"inputs\":[{\"name\":\"v0\",\"datatype\":\"FP32\",\"shape\":[1,16]},"
-                             "{\"name\":\"v1\",\"datatype\":\"FP32\",\"shape\":[4,16]},"
-                             "{\"name\":\"v2\",\"datatype\":\"FP32\",\"shape\":[7,16]}],\"nodes\":[");
-        for (int i = 0; i < NODES; i++) {
-            if (i > 0) d.text[d.length++] = ',';
-            draw_node(&d);
-        }
-        snprintf(d.text + d.length, sizeof d.text - d.length,
-                 "],\"outputs\":[{\"name\":\"v%d\"},{\"name\":\"v%d\"},{\"name\":\"v%d\"}]}", d.values - 1,
-                 d.values - 2 - below(4), d.values - 7 - below(4));
-        ks_definition *definition = infer_definition(d.text);
-        ks_spec spec;
-        ks_program *program = program_of(definition, &spec);
-        views += program->views;
-        ks_program_free(&program);
-        if (!chain_is_right(&spec, fill)) fail_msg("%s", d.text);
-        ks_definition_free(&definition);
-    }
-    assert_true(views > CHAINS * 5);
+    const drawn_test test = {
+        .seed = 4711, .chains = 400, .batch = 1, .shapes = {"1,16", "4,16", "7,16"}, draw_node, output, views_of};
+    memcpy(rows, (const int[]){1, 4, 7}, DRAWN_INPUTS * sizeof *rows);
+    assert_true(run_drawn(&test) > test.chains * 5);
 }
 
 int main(void)

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "observe/metrics.h"
 #include "observe/workers/ask.h"
 #include "observe/workers/merge.h"
 
@@ -128,7 +129,7 @@ static void one_without_a_turn_is_stuck(void **state)
     atomic_store(&row->pid, 1);
     atomic_store(&row->state, KS_STATE_READY);
     assert_string_equal(ks_worker_word(row, states), "starting"); /* its shards take no connections yet */
-    atomic_store(&row->accepts, true); /* and no turn yet */
+    atomic_store(&row->accepts, true);                            /* and no turn yet */
     assert_string_equal(ks_worker_word(row, states), "stuck");
     atomic_store(&row->beat_ns, ks_now_ns());
     assert_string_equal(ks_worker_word(row, states), "ready");

@@ -343,34 +343,36 @@ class Client:
     # --- tensors that stay with the daemon -------------------------------------------------------------------------------
 
     def tensor(self, source: Any, name: Optional[str] = None, *, ttl: Optional[int] = None, evictable: Optional[bool] = None,
-               device: Optional[int] = None, datatype: Optional[str] = None, timeout: Optional[float] = None) -> Tensor:
+               device: Optional[int] = None, form: Optional[str] = None, datatype: Optional[str] = None, timeout: Optional[float] = None) -> Tensor:
         """A tensor for an array, or the one that has the name `source` already.
 
         An array's bytes are sent only where the daemon has none with their hash. ttl: seconds after the last use (the daemon's preset;
-        0: for ever). device: of several, the one that is to have it alone (all). name: one of its own, if not given. `with` deletes it at
-        the end, unless the name was there before."""
+        0: for ever). device: of several, the one that is to have it alone (all). form: matmul or search, for which bytes that are sent
+        are put as it reads them best, too. name: one of its own, if not given. `with` deletes it at the end, unless the name was there
+        before."""
         if isinstance(source, str):
             return Tensor(self, json.loads(self._get(_path(source), fields={"Accept": "application/json"})))
         values, kind = as_tensor(source, datatype)
-        options = _stay(ttl, evictable, device)
+        options = _stay(ttl, evictable, device, form)
         name = name or "client-%d-%016x" % (os.getpid(), random.SystemRandom().getrandbits(64))
         status, entry = self._put_by_etag(name, values, kind, options, timeout)
         return Tensor(self, entry, values, options, made=status == 201)
 
     def put(self, name: str, values: Any, *, ttl: Optional[int] = None, evictable: Optional[bool] = None, device: Optional[int] = None,
-            only_new: bool = False, if_match: Optional[str] = None, datatype: Optional[str] = None, timeout: Optional[float] = None) -> Tensor:
+            form: Optional[str] = None, only_new: bool = False, if_match: Optional[str] = None, datatype: Optional[str] = None,
+            timeout: Optional[float] = None) -> Tensor:
         """Makes or replaces a tensor. only_new: Precondition where the name is there; if_match: where its ETag is another. Full: no room."""
         values, kind = as_tensor(values, datatype)
-        options = _stay(ttl, evictable, device)
+        options = _stay(ttl, evictable, device, form)
         fields = {"If-None-Match": "*"} if only_new else {}
         fields.update({"If-Match": '"%s"' % if_match} if if_match else {})
         return Tensor(self, self._put(name, values, kind, options, timeout, fields)[1], values, options)
 
     def put_file(self, path: str, prefix: str = "", *, ttl: Optional[int] = None, evictable: Optional[bool] = None,
-                 device: Optional[int] = None, timeout: Optional[float] = None) -> List[Tensor]:
+                 device: Optional[int] = None, form: Optional[str] = None, timeout: Optional[float] = None) -> List[Tensor]:
         """All tensors of a safetensors file, or none: PREFIX+key each, where / and : become dots."""
         parts = parts_of_file(path)
-        pairs = [("prefix", prefix or None), *_stay(ttl, evictable, device)]
+        pairs = [("prefix", prefix or None), *_stay(ttl, evictable, device, form)]
         target = "/v2/tensors?" + _query([pair for pair in pairs if pair[1] is not None])
         head = self._head("PUT", target.rstrip("?"), sum(len(part) for part in parts), {"Content-Type": FILE_TYPE})
         return [Tensor(self, entry) for entry in json.loads(bytes(self._call(head, parts, timeout)[2]))["tensors"]]
@@ -407,7 +409,7 @@ class Client:
     def _put_by_etag(self, name: str, values: np.ndarray, datatype: str, options: Sequence[Tuple[str, Any]],
                      timeout: Optional[float] = None) -> Tuple[int, Dict[str, Any]]:
         etag = etag_of(values, datatype)
-        pairs = [("etag", etag)] + [pair for pair in options if pair[1] is not None]
+        pairs = [("etag", etag)] + [pair for pair in options if pair[1] is not None and pair[0] != "for"]  # a link has the content's
         try:
             status, _, body = self._call(self._head("PUT", _path(name) + "?" + _query(pairs), 0), [], timeout)
         except NotFound as error:
@@ -693,8 +695,8 @@ def _integers(values: Integers) -> Optional[str]:
     return None if values is None else ",".join(str(int(each)) for each in values)
 
 
-def _stay(ttl: Optional[int], evictable: Optional[bool], device: Optional[int]) -> Tuple[Tuple[str, Optional[int]], ...]:
-    return ("ttl", ttl), ("evictable", None if evictable is None else int(evictable)), ("device", device)
+def _stay(ttl: Optional[int], evictable: Optional[bool], device: Optional[int], form: Optional[str]) -> Tuple[Tuple[str, Any], ...]:
+    return ("ttl", ttl), ("evictable", None if evictable is None else int(evictable)), ("device", device), ("for", form)
 
 
 def _model_path(name: str) -> str:

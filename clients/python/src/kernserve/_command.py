@@ -100,7 +100,7 @@ def infer(client: Client, given: argparse.Namespace) -> None:
 
 
 def put(client: Client, given: argparse.Namespace) -> None:
-    life = {"ttl": given.ttl, "evictable": given.evictable, "device": given.device}
+    life = {"ttl": given.ttl, "evictable": given.evictable, "device": given.device, "form": given.form}
     if given.file.endswith(".safetensors"):
         if given.name:
             raise ValueError("a safetensors file has names of its own: --prefix")
@@ -290,6 +290,7 @@ def parser() -> Parser:
     one.add_argument("--ttl", type=int, help="seconds after the last use, 0: for ever (the daemon's preset)")
     one.add_argument("--evictable", action="store_true", default=None, help="it may go when others need the room")
     one.add_argument("--device", type=int, help="of several, the one that is to have it alone (all)")
+    one.add_argument("--for", dest="form", metavar="OPERATION", help="matmul or search, by which the tensor is read")
     one = command(get, "a tensor that the daemon keeps, as a .npy file", "name")
     one.add_argument("-o", "--output", default="-", help="where it goes (standard output)")
     one = command(ls, "the tensors that the daemon keeps: name, datatype, shape, bytes, time left")
