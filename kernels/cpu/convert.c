@@ -3,15 +3,10 @@
  * those of Fabian Giesen's and Marat Dukhan's public conversions. */
 #include "cpu/convert.h"
 #include "cpu/simd.h"
+#include "cpu/wide.h"
 #include "ops/numbers/fp8.h"
 
 #include <string.h>
-
-/* The processor's own conversions where it has them: the same numbers, several times faster. */
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
-#define KS_WIDE_CONVERSIONS 1
-#endif
 
 static inline uint32_t bits_of(float value)
 {
@@ -57,14 +52,20 @@ static inline uint16_t float_to_bf16(float value)
     return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded);
 }
 
-float ks_double_to_odd_float(double value)
+/* By masks, so that arrays become vector code. */
+static inline float double_to_odd_float(double value)
 {
     const float nearest = (float)value;
-    uint32_t bits = bits_of(nearest);
-    if ((double)nearest == value || value != value) return nearest;
-    const double magnitude = value < 0 ? -value : value, got = nearest < 0 ? -(double)nearest : (double)nearest;
-    if (got > magnitude) bits--; /* towards zero; infinity becomes the largest finite float, which is odd */
-    return float_of(bits | 1u);
+    const double got = (double)nearest;
+    const uint32_t lost = (uint32_t)(got < value) | (uint32_t)(got > value); /* NaN: nothing */
+    /* Towards zero; infinity becomes the largest finite float, which is odd. */
+    const uint32_t over = value < 0 ? (uint32_t)(got < value) : (uint32_t)(got > value);
+    return float_of((bits_of(nearest) - over) | lost);
+}
+
+float ks_double_to_odd_float(double value)
+{
+    return double_to_odd_float(value);
 }
 
 float ks_fp16_to_float(uint16_t value)
@@ -89,78 +90,83 @@ uint16_t ks_float_to_bf16(float value)
 
 uint16_t ks_double_to_fp16(double value)
 {
-    return float_to_fp16(ks_double_to_odd_float(value));
+    return float_to_fp16(double_to_odd_float(value));
 }
 
 uint16_t ks_double_to_bf16(double value)
 {
-    return float_to_bf16(ks_double_to_odd_float(value));
+    return float_to_bf16(double_to_odd_float(value));
 }
 
 #ifdef KS_WIDE_CONVERSIONS
-#define WIDE __attribute__((target("avx512f,avx512bw,avx512vl")))
-
-static int has_wide(void)
-{
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl");
-}
-
-/* Masks cover the end too, so that every element goes the same way. */
-WIDE static __mmask16 lanes_of(size_t left)
-{
-    return (__mmask16)(left >= 16 ? 0xFFFFu : (1u << left) - 1u);
-}
-
-WIDE static void wide_fp16_to_floats(const uint16_t *in, float *out, size_t count)
-{
-    for (size_t i = 0; i < count; i += 16) {
-        const __mmask16 lanes = lanes_of(count - i);
-        _mm512_mask_storeu_ps(out + i, lanes, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, in + i)));
+/* Sixteen elements at a time, masks for the last ones: every element goes the same way, and whole vectors need none. */
+#define WIDE_LOOP(name, in_type, out_type)                                                                             \
+    KS_WIDE_TARGET static void name(const in_type *in, out_type *out, size_t count)                                    \
+    {                                                                                                                  \
+        size_t i = 0;                                                                                                  \
+        for (; i + 16 <= count; i += 16) name##_16(in + i, out + i, 0xFFFF);                                           \
+        if (i < count) name##_16(in + i, out + i, (__mmask16)((1u << (count - i)) - 1));                               \
     }
-}
-
-/* A NaN becomes 0x7E00 with its sign, as above: the instruction alone would keep some of its bits. */
-WIDE static void wide_floats_to_fp16(const float *in, uint16_t *out, size_t count)
+KS_WIDE_INLINE void wide_fp16_to_floats_16(const uint16_t *in, float *out, __mmask16 lanes)
 {
-    for (size_t i = 0; i < count; i += 16) {
-        const __mmask16 lanes = lanes_of(count - i);
-        const __m512 x = _mm512_maskz_loadu_ps(lanes, in + i);
-        const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-        const __m512i sign = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(INT32_MIN));
-        const __m512 quiet = _mm512_castsi512_ps(_mm512_or_si512(sign, _mm512_set1_epi32(0x7FC00000)));
-        const __m256i halves =
-            _mm512_cvtps_ph(_mm512_mask_mov_ps(x, nan, quiet), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        _mm256_mask_storeu_epi16(out + i, lanes, halves);
-    }
+    _mm512_mask_storeu_ps(out, lanes, ks_wide_load_fp16(in, lanes));
 }
 
-WIDE static void wide_bf16_to_floats(const uint16_t *in, float *out, size_t count)
+KS_WIDE_INLINE void wide_bf16_to_floats_16(const uint16_t *in, float *out, __mmask16 lanes)
 {
-    for (size_t i = 0; i < count; i += 16) {
-        const __mmask16 lanes = lanes_of(count - i);
-        const __m512i x = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, in + i));
-        _mm512_mask_storeu_ps(out + i, lanes, _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)));
-    }
+    _mm512_mask_storeu_ps(out, lanes, ks_wide_load_bf16(in, lanes));
 }
 
-/* float_to_bf16, in integers as there: the processor's instruction would make zeros of subnormals. */
-WIDE static void wide_floats_to_bf16(const float *in, uint16_t *out, size_t count)
+KS_WIDE_INLINE void wide_floats_to_fp16_16(const float *in, uint16_t *out, __mmask16 lanes)
 {
-    for (size_t i = 0; i < count; i += 16) {
-        const __mmask16 lanes = lanes_of(count - i);
-        const __m512 x = _mm512_maskz_loadu_ps(lanes, in + i);
-        const __m512i bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
-        const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
-        const __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
-        const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
-        const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-        const __m512i result = _mm512_mask_mov_epi32(_mm512_srli_epi32(sum, 16), nan, quiet);
-        _mm256_mask_storeu_epi16(out + i, lanes, _mm512_cvtepi32_epi16(result));
-    }
+    ks_wide_store_fp16(_mm512_maskz_loadu_ps(lanes, in), out, lanes);
 }
 
-WIDE static void wide_stream(const char *in, char *out, size_t bytes)
+KS_WIDE_INLINE void wide_floats_to_bf16_16(const float *in, uint16_t *out, __mmask16 lanes)
+{
+    ks_wide_store_bf16(_mm512_maskz_loadu_ps(lanes, in), out, lanes);
+}
+
+/* ks_double_to_odd_float of eight: cut towards zero, and odd where that lost something; NaN as the conversion makes it. */
+KS_WIDE_INLINE __m256 wide_odd(__m512d x)
+{
+    const __m256 cut = _mm512_cvt_roundpd_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    const __mmask8 lost = _mm512_cmp_pd_mask(_mm512_cvtps_pd(cut), x, _CMP_NEQ_OQ);
+    const __m256i bits = _mm256_castps_si256(cut);
+    return _mm256_castsi256_ps(_mm256_mask_or_epi32(bits, lost, bits, _mm256_set1_epi32(1)));
+}
+
+KS_WIDE_INLINE __m512 wide_odd_16(const double *in, __mmask16 lanes)
+{
+    const __m256 low = wide_odd(_mm512_maskz_loadu_pd((__mmask8)lanes, in)),
+                 high = wide_odd(_mm512_maskz_loadu_pd((__mmask8)(lanes >> 8), in + 8));
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+}
+
+KS_WIDE_INLINE void wide_doubles_to_fp16_16(const double *in, uint16_t *out, __mmask16 lanes)
+{
+    ks_wide_store_fp16(wide_odd_16(in, lanes), out, lanes);
+}
+
+KS_WIDE_INLINE void wide_doubles_to_bf16_16(const double *in, uint16_t *out, __mmask16 lanes)
+{
+    ks_wide_store_bf16(wide_odd_16(in, lanes), out, lanes);
+}
+
+KS_WIDE_INLINE void wide_doubles_to_odd_floats_16(const double *in, float *out, __mmask16 lanes)
+{
+    _mm512_mask_storeu_ps(out, lanes, wide_odd_16(in, lanes));
+}
+
+WIDE_LOOP(wide_fp16_to_floats, uint16_t, float)
+WIDE_LOOP(wide_bf16_to_floats, uint16_t, float)
+WIDE_LOOP(wide_floats_to_fp16, float, uint16_t)
+WIDE_LOOP(wide_floats_to_bf16, float, uint16_t)
+WIDE_LOOP(wide_doubles_to_fp16, double, uint16_t)
+WIDE_LOOP(wide_doubles_to_bf16, double, uint16_t)
+WIDE_LOOP(wide_doubles_to_odd_floats, double, float)
+
+KS_WIDE_TARGET static void wide_stream(const char *in, char *out, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += 64) _mm512_stream_si512((void *)(out + i), _mm512_loadu_si512(in + i));
 }
@@ -186,49 +192,42 @@ KS_CLONES static void plain_floats_to_bf16(const float *restrict in, uint16_t *r
     for (size_t i = 0; i < count; i++) out[i] = float_to_bf16(in[i]);
 }
 
-void ks_fp16_to_floats(const uint16_t *in, float *out, size_t count)
+KS_CLONES static void plain_doubles_to_fp16(const double *restrict in, uint16_t *restrict out, size_t count)
 {
-#ifdef KS_WIDE_CONVERSIONS
-    if (has_wide()) {
-        wide_fp16_to_floats(in, out, count);
-        return;
-    }
-#endif
-    plain_fp16_to_floats(in, out, count);
+    for (size_t i = 0; i < count; i++) out[i] = float_to_fp16(double_to_odd_float(in[i]));
 }
 
-void ks_floats_to_fp16(const float *in, uint16_t *out, size_t count)
+KS_CLONES static void plain_doubles_to_bf16(const double *restrict in, uint16_t *restrict out, size_t count)
 {
-#ifdef KS_WIDE_CONVERSIONS
-    if (has_wide()) {
-        wide_floats_to_fp16(in, out, count);
-        return;
-    }
-#endif
-    plain_floats_to_fp16(in, out, count);
+    for (size_t i = 0; i < count; i++) out[i] = float_to_bf16(double_to_odd_float(in[i]));
 }
 
-void ks_bf16_to_floats(const uint16_t *in, float *out, size_t count)
+KS_CLONES static void plain_doubles_to_odd_floats(const double *restrict in, float *restrict out, size_t count)
 {
-#ifdef KS_WIDE_CONVERSIONS
-    if (has_wide()) {
-        wide_bf16_to_floats(in, out, count);
-        return;
-    }
-#endif
-    plain_bf16_to_floats(in, out, count);
+    for (size_t i = 0; i < count; i++) out[i] = double_to_odd_float(in[i]);
 }
 
-void ks_floats_to_bf16(const float *in, uint16_t *out, size_t count)
-{
+/* The processor's own where it has them. */
 #ifdef KS_WIDE_CONVERSIONS
-    if (has_wide()) {
-        wide_floats_to_bf16(in, out, count);
-        return;
+#define CONVERT(name, in_type, out_type)                                                                               \
+    void ks_##name(const in_type *in, out_type *out, size_t count)                                                     \
+    {                                                                                                                  \
+        (ks_has_wide() ? wide_##name : plain_##name)(in, out, count);                                                  \
+    }
+#else
+#define CONVERT(name, in_type, out_type)                                                                               \
+    void ks_##name(const in_type *in, out_type *out, size_t count)                                                     \
+    {                                                                                                                  \
+        plain_##name(in, out, count);                                                                                  \
     }
 #endif
-    plain_floats_to_bf16(in, out, count);
-}
+CONVERT(fp16_to_floats, uint16_t, float)
+CONVERT(bf16_to_floats, uint16_t, float)
+CONVERT(floats_to_fp16, float, uint16_t)
+CONVERT(floats_to_bf16, float, uint16_t)
+CONVERT(doubles_to_fp16, double, uint16_t)
+CONVERT(doubles_to_bf16, double, uint16_t)
+CONVERT(doubles_to_odd_floats, double, float)
 
 KS_CLONES void ks_fp8e4m3_to_floats(const uint8_t *restrict in, float *restrict out, size_t count)
 {
@@ -257,7 +256,7 @@ void ks_large_request(const void *in, void *out, size_t bytes)
     const char *from = in;
     char *to = out;
     const size_t head = -(uintptr_t)out % 64;
-    if (has_wide() && bytes >= head + 64) {
+    if (ks_has_wide() && bytes >= head + 64) {
         const size_t lines = (bytes - head) & ~(size_t)63, end = head + lines;
         memcpy(to, from, head);
         wide_stream(from + head, to + head, lines);

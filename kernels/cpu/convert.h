@@ -25,6 +25,9 @@ void ks_fp16_to_floats(const uint16_t *in, float *out, size_t count);
 void ks_bf16_to_floats(const uint16_t *in, float *out, size_t count);
 void ks_floats_to_fp16(const float *in, uint16_t *out, size_t count);
 void ks_floats_to_bf16(const float *in, uint16_t *out, size_t count);
+void ks_doubles_to_fp16(const double *in, uint16_t *out, size_t count); /* one rounding, not two */
+void ks_doubles_to_bf16(const double *in, uint16_t *out, size_t count);
+void ks_doubles_to_odd_floats(const double *in, float *out, size_t count);
 
 /* Overflow gives infinity in E5M2, NaN in E4M3. */
 void ks_fp8e4m3_to_floats(const uint8_t *in, float *out, size_t count);

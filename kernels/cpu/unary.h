@@ -1,6 +1,6 @@
 /* The unary functions of ops/numbers/unary.h on the CPU, and what they are made of: of sixteen floats at once, and of a double.
  *
- * Numbers  exp, tanh, erf: 2 ulp. FP16 and BF16 take the same functions.
+ * Numbers  exp, tanh, erf: 2 ulp. FP16 and BF16 take the same functions, but for gelu in map/halves.c.
  * Threads  any: no memory. */
 #ifndef KS_CPU_UNARY_H
 #define KS_CPU_UNARY_H

@@ -34,6 +34,8 @@ REPLAY_US, LAUNCHES_LEAST, LAUNCHES_MOST = 10000, 4, 96
 SIDE_US, REPLAYS_LEAST, REPLAYS_MOST = 250000, 5, 25
 LARGE_BYTES = 64e6  # from here on the share of a copy is what counts
 AS_FAST = 0.98  # PyTorch's time over ours: below it ours is slower, by more than the noise
+DEVICE = "cuda"
+MEMORY_ALIGNMENT = 4096  # as a slot's
 DTYPES = {"FP32": (torch.float32, 2.0 ** -24), "BF16": (torch.bfloat16, 2.0 ** -8)}
 
 
@@ -86,9 +88,12 @@ class Library:
                                        ctypes.c_void_p(result.data_ptr()), ctypes.c_void_p(stream.cuda_stream)))
 
 
-def drawn_of(functions, seed, each):
-    for texts in drawn_rows.rows(functions, seed, each):
-        yield Row(*(texts[name].encode() for name, _ in Row._fields_))
+def row_of(texts):
+    return Row(*(texts[name].encode() for name, _ in Row._fields_))
+
+
+def drawn_of(functions, seed, each, fits=lambda row: True):
+    return map(row_of, drawn_rows.rows(functions, seed, each, lambda texts: fits(row_of(texts))))
 
 
 def causal(x):
@@ -180,7 +185,7 @@ def wrong_map(op, inputs, got, unit):
     if not want.is_floating_point():
         return int((got != want).sum())
     narrow = unit > 2.0 ** -20
-    bound = 1.01 * unit * want.abs() + 2.0 ** -126
+    bound = 1.01 * unit * want.abs() + (2.0 ** -25 if got.dtype == torch.float16 else 2.0 ** -126)  # half a step of the subnormal ones
     if op not in EXACT:
         bound += 2.0 ** -22 * torch.maximum(inputs[0].double().abs(), want.abs()) + (2.0 ** -12 * want.abs() if narrow else 0)
     elif narrow:  # computed in FP32 first
@@ -192,17 +197,20 @@ def wrong_map(op, inputs, got, unit):
 HISTOGRAMS = {"histc_256": 256, "histc_10000": 10000}
 
 
-def quantizer(axis):
+def quantizer(axis, by=torch.div):
     """To INT8 by scales over an axis (None: all), as a client of PyTorch writes it."""
     def quantize(x):
         x = x.float()
         most = x.abs().amax() if axis is None else x.abs().amax(axis, keepdim=True)
         scale = torch.where(most == 0, 1.0, most / torch.full_like(most, 127))  # by a number PyTorch multiplies
-        return (x / scale).round().clamp(-128, 127).to(torch.int8), scale.flatten()
+        return by(x, scale).round().clamp(-128, 127).to(torch.int8), scale.flatten()
     return quantize
 
 
-QUANTIZERS = {"quantize_tensor": quantizer(None), "quantize_row": quantizer(-1), "quantize_column": quantizer(0)}
+QUANTIZED = {"quantize_tensor": None, "quantize_row": -1, "quantize_column": 0}
+QUANTIZERS = {name: quantizer(axis) for name, axis in QUANTIZED.items()}
+# As ours: by the rounded reciprocal.
+QUANTIZED_EXACTLY = {name: quantizer(axis, lambda x, scale: x * (1 / scale)) for name, axis in QUANTIZED.items()}
 
 
 def wrong_histogram(x, bins, counts):
@@ -269,6 +277,11 @@ def wrong(op, x, axes, got, unit):
     return int((~((got.reshape(want.shape).double() - want).abs() <= bound)).sum())
 
 
+def memory(size, value):
+    whole = torch.full((size + MEMORY_ALIGNMENT,), value, dtype=torch.uint8, device=DEVICE)
+    return whole[-whole.data_ptr() % MEMORY_ALIGNMENT:][:size]
+
+
 def capture(stream, call, sets, launches):
     """A graph of the calls; what each of them made lives until its set is used again."""
     graph, kept = torch.cuda.CUDAGraph(), [None] * sets
@@ -302,10 +315,7 @@ class Case:
         shape = [int(d) for d in row.first.decode().split("x")]
         self.axes = [int(a) % len(shape) for a in (row.axis.decode() or "-1").split(",")]
         elements = math.prod(shape)
-        set_bytes = self.work.in_bytes + self.work.out_bytes
-        self.sets = max(SETS_LEAST, min(SETS_MOST, SETS_BYTES // set_bytes + 1))
-        self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
-        self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.take_memory()
         size = elements * self.dtype.itemsize
         self.places, self.out_places = library.places(self.work)
         at = self.places[0]
@@ -314,6 +324,13 @@ class Case:
             x.normal_(generator=generator)
         self.gathers = [self.gather_inputs(s, x, row, generator) for s, x in zip(self.sources, self.inputs)] if self.op in GATHERS else []
         self.norms = [self.norm_inputs(s, x, generator) for s, x in zip(self.sources, self.inputs)] if self.op in NORMS else []
+
+    def take_memory(self, least=None):
+        """Sets of both sides, at least so many."""
+        set_bytes = self.work.in_bytes + self.work.out_bytes
+        self.sets = max(least or SETS_LEAST, min(SETS_MOST, SETS_BYTES // set_bytes + 1))
+        self.sources = [memory(self.work.in_bytes, 0) for _ in range(self.sets)]
+        self.results = [memory(self.work.out_bytes, 255) for _ in range(self.sets)]
 
     def gather_inputs(self, source, x, row, generator):
         shape, inputs = [int(d) for d in row.second.decode().split("x")], {0: x}
@@ -324,7 +341,7 @@ class Case:
         inputs[1].random_(0, x.shape[self.axes[0]], generator=generator)
         inputs[1] = inputs[1].view(shape)
         if 2 in inputs:
-            inputs[2].copy_(torch.arange(len(inputs[2]), device="cuda") * (inputs[1].numel() // (len(inputs[2]) - 1)))
+            inputs[2].copy_(torch.arange(len(inputs[2]), device=DEVICE) * (inputs[1].numel() // (len(inputs[2]) - 1)))
         return inputs
 
     def norm_inputs(self, source, x, generator):
@@ -380,7 +397,7 @@ class Case:
                 count += wrong_histogram(x, bins, self.results[i][:bins * 8].view(torch.int64))
                 continue
             if self.op in QUANTIZERS:
-                codes, scales = QUANTIZERS[self.op](x)
+                codes, scales = QUANTIZED_EXACTLY[self.op](x)
                 at = self.out_places[1]
                 count += int((self.results[i][:x.numel()].view(torch.int8).view(x.shape) != codes).sum())
                 count += int((self.results[i][at:at + 4 * scales.numel()].view(torch.float32) != scales).sum())
@@ -438,10 +455,7 @@ class MapCase(Case):
         self.shape = torch.broadcast_shapes(*shapes)
         self.function = MAP[self.op] or (lambda x: x.to(self.kind))
         self.compiled = torch.compile(self.function, dynamic=False) if compiles else None
-        set_bytes = self.work.in_bytes + self.work.out_bytes
-        self.sets = max(SETS_LEAST, min(SETS_MOST, SETS_BYTES // set_bytes + 1))
-        self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
-        self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.take_memory()
         self.inputs = [self.place(source, shapes, generator) for source in self.sources]
 
     def place(self, source, shapes, generator):
@@ -453,7 +467,7 @@ class MapCase(Case):
             if kind.is_floating_point:
                 x.normal_(generator=generator)
             else:
-                x.copy_(torch.randint(0, 2 if kind == torch.bool else 100, shape, device="cuda", generator=generator))
+                x.copy_(torch.randint(0, 2 if kind == torch.bool else 100, shape, device=DEVICE, generator=generator))
             inputs.append(x)
             at += -(-size // 256) * 256
         return inputs
@@ -488,15 +502,20 @@ def below(x, lengths):
     return torch.arange(x.shape[-1], device=x.device) < lengths.view(-1, *[1] * (x.dim() - 1))
 
 
+def copied(x):
+    """A copy, also of what lies as it should: contiguous() makes none then."""
+    return x.clone(memory_format=torch.contiguous_format)
+
+
 def sliced(x, starts=None, sizes=None, steps=None):
     if steps and min(steps) < 0:  # which PyTorch's slices cannot have
         return torch.flip(x, [a for a, n in enumerate(steps) if n < 0])
-    return x[tuple(slice(f, None if n is None else f + n, t) for f, n, t in
-                   zip(starts or [0] * x.dim(), sizes or [None] * x.dim(), steps or [1] * x.dim()))].contiguous()
+    return copied(x[tuple(slice(f, None if n is None else f + n, t) for f, n, t in
+                          zip(starts or [0] * x.dim(), sizes or [None] * x.dim(), steps or [1] * x.dim()))])
 
 
 # Of a row's inputs and its parameters by name, lists of integers: as a client of PyTorch writes it.
-MOVES = {"transpose": lambda x, axes: x.permute(axes).contiguous(), "slice": sliced,
+MOVES = {"transpose": lambda x, axes: copied(x.permute(axes)), "slice": sliced,
          "pad": lambda x, before, after: F.pad(x, [n for pair in zip(reversed(before), reversed(after)) for n in pair]),
          "concat": lambda x, y, axis: torch.cat((x, y), axis[0]), "window": windows,
          "softmax_lengths": lambda x, lengths, axis: torch.softmax(x.masked_fill(~below(x, lengths), -math.inf), axis[0]),
@@ -512,9 +531,7 @@ class MovedCase(MapCase):
         self.parameters = {name: [int(n) for n in text.split(",")] for name, text in
                            (word.split("=") for word in row.parameters.decode().split())}
         shapes = [[int(d) for d in text.decode().split("x")] for text in (row.first, row.second) if text]
-        self.sets = max(SETS_LEAST, min(SETS_MOST, SETS_BYTES // (self.work.in_bytes + self.work.out_bytes) + 1))
-        self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
-        self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.take_memory()
         places = sorted(library.places(self.work)[0].items())
         self.inputs = [[self.fill(source, at, shape, n, shapes, generator) for n, ((_, at), shape) in enumerate(zip(places, shapes))]
                        for source in self.sources]
@@ -527,7 +544,7 @@ class MovedCase(MapCase):
         if n and self.op == "softmax_lengths":
             return x.random_(1, shapes[0][-1] + 1, generator=generator)
         if n and self.op == "sum_segments":
-            ends = torch.randint(0, shapes[0][0] + 1, (shape[0] - 2,), device="cuda", generator=generator).sort().values
+            ends = torch.randint(0, shapes[0][0] + 1, (shape[0] - 2,), device=DEVICE, generator=generator).sort().values
             x[0], x[-1] = 0, shapes[0][0]
             x[1:-1] = ends
             return x
@@ -569,10 +586,7 @@ class SearchCase(Case):
         self.work = library.plan(row)
         self.dtype = KINDS[row.dtype.decode()]
         self.queries, self.matrix = ([int(d) for d in text.decode().split("x")] for text in (row.first, row.second))
-        set_bytes = self.work.in_bytes + self.work.out_bytes
-        self.sets = 1 if set_bytes > SETS_BYTES else min(SETS_MOST, SETS_BYTES // set_bytes + 1)
-        self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
-        self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.take_memory(1)
         places, self.out_places = library.places(self.work)
         self.inputs = [[s[places[i]:places[i] + math.prod(shape) * self.dtype.itemsize].view(self.dtype).view(shape)
                         for i, shape in enumerate((self.queries, self.matrix))] for s in self.sources]
@@ -626,14 +640,13 @@ class AttentionCase(Case):
         self.library, self.stream, self.causal = library, stream, ATTENTIONS[row.op.decode()]
         self.work, self.dtype = library.plan(row), KINDS[row.dtype.decode()]
         shapes = [[int(d) for d in text.decode().split("x")] for text in (row.first, row.second, row.third)]
-        self.sets = max(SETS_LEAST, min(SETS_MOST, SETS_BYTES // (self.work.in_bytes + self.work.out_bytes) + 1))
-        self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
-        self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.take_memory()
         places, self.out_places = library.places(self.work)
         self.shape = shapes[0][:3] + shapes[2][3:]
         self.inputs = [[s[places[i]:places[i] + math.prod(shape) * self.dtype.itemsize].view(self.dtype).view(shape).normal_(generator=generator)
                         for i, shape in enumerate(shapes)] for s in self.sources]
-        self.backends = [b for b in ((SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH) if self.dtype == torch.float32 else
+        self.backends = [b for b in ((SDPBackend.FLASH_ATTENTION, SDPBackend.MATH) if DEVICE == "cpu" else
+                                     (SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH) if self.dtype == torch.float32 else
                                      (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION)) if self.runs(b)] or [SDPBackend.MATH]
         self.compiled = len(self.backends) > 1
 
@@ -665,7 +678,7 @@ class AttentionCase(Case):
         self.stream.synchronize()
         at = self.out_places[0]
         got = self.results[0][at:at + math.prod(self.shape) * self.dtype.itemsize].view(self.dtype).view(self.shape)
-        rows = torch.randperm(query.shape[2], device="cuda")[:ATTENTION_CHECKED]
+        rows = torch.randperm(query.shape[2], device=DEVICE)[:ATTENTION_CHECKED]
         unit, count = {torch.float32: 2.0 ** -24, torch.float16: 2.0 ** -11, torch.bfloat16: 2.0 ** -8}[self.dtype], 0
         for b in range(query.shape[0]):
             for h in range(query.shape[1]):
@@ -673,7 +686,7 @@ class AttentionCase(Case):
                 q = query[b, h, rows].double()
                 scores = q @ k.T / math.sqrt(q.shape[1])
                 if self.causal:
-                    scores = scores.masked_fill(torch.arange(k.shape[0], device="cuda") > rows[:, None], -math.inf)
+                    scores = scores.masked_fill(torch.arange(k.shape[0], device=DEVICE) > rows[:, None], -math.inf)
                 weights = torch.softmax(scores, -1)
                 want, size = weights @ v, weights @ v.abs()
                 sums = (q.abs() @ k.abs().T).amax(-1, keepdim=True) / math.sqrt(q.shape[1])
@@ -699,10 +712,7 @@ class NarrowCase(Case):
         self.work, self.dtype = library.plan(row), KINDS[row.dtype.decode()]
         (self.m, self.k), second = ([int(d) for d in text.decode().split("x")] for text in (row.first, row.second))
         self.n = second[0] if self.along else second[1]
-        set_bytes = self.work.in_bytes + self.work.out_bytes
-        self.sets = max(SETS_LEAST, min(SETS_MOST, SETS_BYTES // set_bytes + 1))
-        self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
-        self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.take_memory()
         self.places, self.out_places = library.places(self.work)
         self.inputs = [self.fill(source, generator) for source in self.sources]
         self.wide = None
@@ -716,9 +726,9 @@ class NarrowCase(Case):
         for i, (rows, columns) in enumerate(((self.m, self.k), (self.n, self.k) if self.along else (self.k, self.n))):
             x = source[self.places[i]:self.places[i] + rows * columns].view(self.dtype).view(rows, columns)
             if self.dtype == torch.int8:
-                x.copy_(torch.randint(-128, 128, x.shape, device="cuda", generator=generator))
+                x.copy_(torch.randint(-128, 128, x.shape, device=DEVICE, generator=generator))
             else:
-                x.copy_(torch.randn(x.shape, device="cuda", generator=generator))
+                x.copy_(torch.randn(x.shape, device=DEVICE, generator=generator))
             tensors.append(x)
         if self.along:
             tensors[1] = tensors[1].T
@@ -746,7 +756,7 @@ class NarrowCase(Case):
         self.stream.synchronize()
         kind, at = torch.int32 if self.dtype == torch.int8 else torch.bfloat16, self.out_places[0]
         got = self.results[0][at:at + self.m * self.n * kind.itemsize].view(kind).view(self.m, self.n)
-        rows = torch.randperm(self.m, device="cuda")[:NARROW_CHECKED]
+        rows = torch.randperm(self.m, device=DEVICE)[:NARROW_CHECKED]
         factor = 1 if self.dtype == torch.int8 else 0.5 * 0.0625
         x, y = a[rows].double(), b.double()
         want, size = x @ y * factor, x.abs() @ y.abs() * factor
@@ -756,6 +766,56 @@ class NarrowCase(Case):
         them = want if self.wide else self.theirs(0)[rows].double()
         self.errors = [float((z - want).norm() / want.norm()) for z in (got[rows].double(), them)]
         return int((~((got[rows].double() - want).abs() <= allowed)).sum())
+
+
+# As quantizers: whose scales.
+DEQUANTIZERS = {"deq_tensor": lambda x, scale: x.float() * scale, "deq_row": lambda x, scale: x.float() * scale[:, None],
+                "deq_column": lambda x, scale: x.float() * scale}
+
+
+class DequantizeCase(MapCase):
+    """Codes of 8 bits times scales, as a client of PyTorch writes it."""
+
+    def __init__(self, library, row, generator, stream, compiles):
+        self.library, self.stream, self.op, self.work = library, stream, row.op.decode(), library.plan(row)
+        self.dtype, self.kind = KINDS[row.dtype.decode()], KINDS[row.to.decode() or "FP32"]
+        self.shape, scales = ([int(d) for d in text.decode().split("x")] for text in (row.first, row.second))
+        self.take_memory()
+        places = library.places(self.work)[0]
+        self.inputs = []
+        for source in self.sources:
+            codes = source[places[0]:places[0] + math.prod(self.shape)].view(self.dtype).view(self.shape)
+            codes.copy_(torch.randint(-100, 100, self.shape, device=DEVICE, generator=generator))
+            scale = source[places[1]:places[1] + 4 * scales[0]].view(torch.float32).uniform_(0.001, 1, generator=generator)
+            self.inputs.append((codes, scale))
+        self.function = lambda codes, scale: DEQUANTIZERS[self.op](codes, scale).to(self.kind)
+        self.compiled = torch.compile(self.function, dynamic=False) if compiles else None
+
+    def wrong(self):
+        """One product, rounded once more where the output is narrower."""
+        self.ours(0)
+        self.stream.synchronize()
+        got = self.results[0][:math.prod(self.shape) * self.kind.itemsize].view(self.kind).view(self.shape)
+        return int((got != self.function(*self.inputs[0])).sum())
+
+
+NAMED = {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS, **QUANTIZERS, **DEQUANTIZERS, **SEARCHES, **ATTENTIONS, **MOVES, **NARROWS}
+
+
+def maps(row):
+    """Whether it is a function of map."""
+    return " axis " not in row.label.decode() and row.op.decode() in MAP
+
+
+def case_of(library, row, generator, stream, compiles=False, compiles_norms=False):
+    op = row.op.decode()
+    if op in SEARCHES or op in ATTENTIONS or op in NARROWS:
+        kind = SearchCase if op in SEARCHES else AttentionCase if op in ATTENTIONS else NarrowCase
+        return kind(library, row, generator, stream)
+    if op in MOVES or op in DEQUANTIZERS or maps(row):
+        kind = MovedCase if op in MOVES else DequantizeCase if op in DEQUANTIZERS else MapCase
+        return kind(library, row, generator, stream, compiles)
+    return Case(library, row, generator, stream, compiles_norms and op in NORMS)
 
 
 def geometric(ratios):
@@ -804,23 +864,17 @@ def main():
         return 77
     begun = time.monotonic()
     library, stream = Library(arguments.library), torch.cuda.Stream()
-    generator = torch.Generator(device="cuda").manual_seed(arguments.seed)
+    generator = torch.Generator(device=DEVICE).manual_seed(arguments.seed)
     print("%s, PyTorch %s; device copy %.0f GB/s (read + write); --seed %d" %
           (torch.cuda.get_device_name(), torch.__version__, library.copy_gbs, arguments.seed))
     print("%-42s %10s %8s %8s %10s %10s %7s  %s" % ("", "ours us", "GB/s", "of copy", "floor us", "PyTorch us", "ratio", "kernel"))
     rows = []
     for row in drawn_of(drawn, arguments.seed, arguments.drawn) if drawn else library.rows():
         label, op = row.label.decode(), row.op.decode()
-        is_map = " axis " not in label and op in MAP
-        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS, **QUANTIZERS, **SEARCHES, **ATTENTIONS, **MOVES, **NARROWS})
+        known = maps(row) or (not arguments.map and op in NAMED)
         if not known or not all(" " + text in " " + label for text in arguments.texts):
             continue
-        case = (SearchCase(library, row, generator, stream) if op in SEARCHES else
-                AttentionCase(library, row, generator, stream) if op in ATTENTIONS else
-                MovedCase(library, row, generator, stream, not arguments.no_compile) if op in MOVES else
-                NarrowCase(library, row, generator, stream) if op in NARROWS else
-                MapCase(library, row, generator, stream, not arguments.no_compile) if is_map else
-                Case(library, row, generator, stream, arguments.compiled and op in NORMS))
+        case = case_of(library, row, generator, stream, not arguments.no_compile, arguments.compiled)
         torch.cuda.synchronize()
         bad = case.wrong()
         theirs, ours, *compiled = case.times(1e3 * arguments.side_ms)

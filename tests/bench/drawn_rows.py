@@ -6,7 +6,7 @@ them, but for the label."""
 
 import random
 
-BAG_INDICES = 16  # of an embedding_bag's bag, as ops_library.cu has it
+BAG_INDICES = 16  # of an embedding_bag's bag, as ops_rows.c has it
 BYTES = {"FP32": 4, "BF16": 2, "FP16": 2, "INT8": 1, "INT32": 4, "FP8E4M3": 1}
 LEAST_BYTES, MOST_BYTES = 1 << 11, 256 << 20  # of an input
 
@@ -208,6 +208,12 @@ def quantize(rng):
     return row(rng.choice(["quantize_tensor", "quantize_row", "quantize_column"]), dtype, text(*matrix(rng, dtype, 32, 65536)))
 
 
+def dequantize(rng):
+    per = rng.choice(["tensor", "row", "column"])
+    rows, columns = matrix(rng, "INT8", 32, 65536)
+    return row("deq_" + per, "INT8", text(rows, columns), text({"tensor": 1, "row": rows, "column": columns}[per]), to=rng.choice(["FP32", "BF16", "FP16"]))
+
+
 def search(rng):
     dtype, k = rng.choice(["FP32", "BF16", "FP16"]), rng.choice([10, 128])
     depth = between(rng, 16, 1024)
@@ -235,21 +241,24 @@ def matmul8(rng):
 
 
 OPERATIONS = {"softmax": softmax, "reduce": reduce, "norm": norm, "map": map_, "gather": gather, "layout": layout, "window": window, "topk": topk,
-              "scan": scan, "histogram": histogram, "quantize": quantize, "search": search, "attention": attention, "matmul8": matmul8}
+              "scan": scan, "histogram": histogram, "quantize": quantize, "dequantize": dequantize, "search": search, "attention": attention, "matmul8": matmul8}
 
 
 def label_of(name, drawn):
-    """As ops_library.cu makes a table's, behind the name of what it is drawn from."""
+    """As ops_rows.c makes a table's, behind the name of what it is drawn from."""
     others = "".join(", " + drawn[of] for of in ("second", "third") if drawn[of])
     ends = [drawn["parameters"], "axis " + drawn["axis"] if drawn["axis"] else "", "to " + drawn["to"] if drawn["to"] else ""]
     return " ".join([name, drawn["op"], drawn["dtype"], drawn["first"] + others, *filter(None, ends)])
 
 
-def rows(functions, seed, each):
-    """`each` rows of each function, with their labels."""
+def rows(functions, seed, each, fits=lambda drawn: True):
+    """`each` rows of each function, with their labels; one that does not fit is drawn anew."""
     for name, draw in functions.items():
-        rng = random.Random("%d %s" % (seed, name))
-        for i in range(each):
+        rng, i = random.Random("%d %s" % (seed, name)), 0
+        while i < each:
             drawn = draw(rng)
             drawn["dtype"] = drawn["dtype"] or ("BF16", "FP32")[i % 2]
-            yield {**drawn, "label": label_of(name, drawn)[:190]}
+            drawn["label"] = label_of(name, drawn)[:190]
+            if fits(drawn):
+                i += 1
+                yield drawn

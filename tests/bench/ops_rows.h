@@ -76,7 +76,7 @@ static const struct {
     {"mean max", "64x256x56x56", 0, "0,2,3"},
     {"mean", "256x7x7x512", 0, "1,2"},
     {"sum max", "40x40x40x40x40", 0, "0,2,4"},
-    /* norms with weight, and what a layer does before and behind them: as ops_library.cu says */
+    /* norms with weight, and what a layer does before and behind them: as ops_rows.c says */
     {"layer_norm rms_norm bias_layer_gelu add_rms_norm", "1x4096", 0, "-1"},
     {"layer_norm rms_norm bias_layer_gelu add_rms_norm", "2048x4096", 0, "-1"},
     {"layer_norm rms_norm bias_layer_gelu add_rms_norm", "1024x12288", 0, "-1"},

@@ -174,10 +174,10 @@ static void write_values(const task *t, int64_t at, const double *values)
     const int count = t->s.value_depth;
     switch (t->s.dtype) {
     case KS_FP16:
-        for (int c = 0; c < count; c++) ((uint16_t *)t->out[0])[at + c] = ks_double_to_fp16(values[c]);
+        ks_doubles_to_fp16(values, (uint16_t *)t->out[0] + at, (size_t)count);
         break;
     case KS_BF16:
-        for (int c = 0; c < count; c++) ((uint16_t *)t->out[0])[at + c] = ks_double_to_bf16(values[c]);
+        ks_doubles_to_bf16(values, (uint16_t *)t->out[0] + at, (size_t)count);
         break;
     default:
         ks_attention_round(values, count, (float *)t->out[0] + at);

@@ -159,12 +159,43 @@ static void pad_index(const padding *p, int axis, unsigned char *out, bool behin
         memcpy(out + (size_t)at * bytes, out + (size_t)(behind ? last - inward : first + inward) * bytes, bytes);
 }
 
+/* The last axis of many rows, whose border is constant: each is a few moves, so none of them is a call where it can be helped. */
+#define PAD_ROWS(name, type)                                                                                           \
+    static void name(const padding *p, const unsigned char *in, unsigned char *out, int64_t rows)                      \
+    {                                                                                                                  \
+        const int last = p->pad.rank - 1;                                                                              \
+        const int64_t before = p->pad.before[last], extent = p->pad.extent[last], after = p->pad.after[last];          \
+        const type *from = (const type *)(const void *)in;                                                             \
+        type *to = (type *)(void *)out, fill;                                                                          \
+        fill = (type)p->pad.fill;                                                                                      \
+        for (int64_t r = 0; r < rows; r++, from += extent, to += before + extent + after) {                            \
+            for (int64_t i = 0; i < before; i++) to[i] = fill;                                                         \
+            if (extent > FEW)                                                                                          \
+                memcpy(to + before, from, (size_t)extent * sizeof *to);                                                \
+            else                                                                                                       \
+                for (int64_t i = 0; i < extent; i++) to[before + i] = from[i];                                         \
+            for (int64_t i = 0; i < after; i++) to[before + extent + i] = fill;                                        \
+        }                                                                                                              \
+    }
+enum { FEW = 16 /* elements that a loop moves sooner than a call */ };
+PAD_ROWS(pad_rows_1, uint8_t)
+PAD_ROWS(pad_rows_2, uint16_t)
+PAD_ROWS(pad_rows_4, uint32_t)
+PAD_ROWS(pad_rows_8, uint64_t)
+
+static void pad_rows(const padding *p, const unsigned char *in, unsigned char *out, int64_t rows)
+{
+    (p->size == 1 ? pad_rows_1 : p->size == 2 ? pad_rows_2 : p->size == 4 ? pad_rows_4 : pad_rows_8)(p, in, out, rows);
+}
+
 /* The axes from `axis` on, at one index of those in front; at most KS_RANK_MAX deep. */
 static void pad_axes(const padding *p, int axis, const unsigned char *in, unsigned char *out)
 {
     const ks_layout_pad *pad = &p->pad;
     unsigned char *const first = out + (size_t)pad->before[axis] * p->out_bytes[axis];
-    if (axis == pad->rank - 1)
+    if (axis == pad->rank - 2 && pad->mode == KS_LAYOUT_CONSTANT)
+        pad_rows(p, in, first, pad->extent[axis]);
+    else if (axis == pad->rank - 1)
         memcpy(first, in, (size_t)pad->extent[axis] * p->size);
     else
         for (int64_t i = 0; i < pad->extent[axis]; i++)

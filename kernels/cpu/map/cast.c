@@ -3,6 +3,7 @@
 #include "cpu/convert.h"
 #include "cpu/map/map.h"
 #include "cpu/simd.h"
+#include "cpu/wide.h"
 
 #include <math.h>
 #include <string.h>
@@ -102,6 +103,85 @@ TRUNCATE(to_uint8, uint8_t, 0.0, 255.0)
 TRUNCATE(to_uint16, uint16_t, 0.0, 65535.0)
 TRUNCATE(to_uint32, uint32_t, 0.0, 4294967295.0)
 
+/* Of floats, where a float has both ends exactly: what lies between is then never rounded, and no double is made. */
+#define TRUNCATE_FLOATS(name, type, least, most)                                                                       \
+    KS_CLONES static void name(const float *restrict in, type *restrict out, size_t count)                             \
+    {                                                                                                                  \
+        for (size_t i = 0; i < count; i++) {                                                                           \
+            const float x = ks_choose_inline(in[i] == in[i], in[i], 0.0f);                                             \
+            const float y = ks_choose_inline(x < (least), (least), x), z = ks_choose_inline(y > (most), (most), y);    \
+            out[i] = (type)(int32_t)z;                                                                                 \
+        }                                                                                                              \
+    }
+TRUNCATE_FLOATS(floats_to_int8, int8_t, -128.0f, 127.0f)
+TRUNCATE_FLOATS(floats_to_int16, int16_t, -32768.0f, 32767.0f)
+TRUNCATE_FLOATS(floats_to_uint8, uint8_t, 0.0f, 255.0f)
+TRUNCATE_FLOATS(floats_to_uint16, uint16_t, 0.0f, 65535.0f)
+
+KS_CLONES static void floats_to_bool(const float *restrict in, uint8_t *restrict out, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = in[i] != 0;
+}
+
+#ifdef KS_WIDE_CONVERSIONS
+/* What lies within the datatype's ends, NaN 0, cut to 32 bits, of which the low ones are stored. */
+KS_WIDE_INLINE __m512i truncated_16(const float *in, __mmask16 lanes, float most, float least)
+{
+    const __m512 x = _mm512_maskz_loadu_ps(lanes, in);
+    const __m512 there = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
+    return _mm512_cvttps_epi32(_mm512_max_ps(_mm512_min_ps(there, _mm512_set1_ps(most)), _mm512_set1_ps(least)));
+}
+
+KS_WIDE_TARGET static void wide_to_bytes(const float *in, uint8_t *out, size_t count, float most, float least)
+{
+    size_t i = 0;
+    for (; i + 16 <= count; i += 16)
+        _mm_storeu_si128((__m128i *)(void *)(out + i), _mm512_cvtepi32_epi8(truncated_16(in + i, 0xFFFF, most, least)));
+    if (i == count) return;
+    const __mmask16 lanes = (__mmask16)((1u << (count - i)) - 1);
+    _mm_mask_storeu_epi8(out + i, lanes, _mm512_cvtepi32_epi8(truncated_16(in + i, lanes, most, least)));
+}
+
+/* false: not one of its datatypes, or the processor has none of this. */
+static bool wide_from_floats(ks_dtype to, const float *in, void *out, size_t count)
+{
+    if ((to != KS_INT8 && to != KS_UINT8) || !ks_has_wide()) return false;
+    wide_to_bytes(in, out, count, to == KS_INT8 ? 127 : 255, to == KS_INT8 ? -128 : 0);
+    return true;
+}
+#else
+static bool wide_from_floats(ks_dtype to, const float *in, void *out, size_t count)
+{
+    (void)to, (void)in, (void)out, (void)count;
+    return false;
+}
+#endif
+
+/* false: there is no such loop. */
+static bool from_floats_to_few_bits(ks_dtype to, const float *in, void *out, size_t count)
+{
+    if (wide_from_floats(to, in, out, count)) return true;
+    switch (to) {
+    case KS_BOOL:
+        floats_to_bool(in, out, count);
+        return true;
+    case KS_INT8:
+        floats_to_int8(in, out, count);
+        return true;
+    case KS_INT16:
+        floats_to_int16(in, out, count);
+        return true;
+    case KS_UINT8:
+        floats_to_uint8(in, out, count);
+        return true;
+    case KS_UINT16:
+        floats_to_uint16(in, out, count);
+        return true;
+    default:
+        return false;
+    }
+}
+
 static void to_int64(const double *in, int64_t *out, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -118,22 +198,27 @@ KS_CLONES static void to_bool(const double *restrict in, uint8_t *restrict out, 
     for (size_t i = 0; i < count; i++) out[i] = in[i] != 0;
 }
 
-/* Of a double within what FP8 has. */
-static float bounded(double x, float most)
+/* To FP8 by way of floats whose last bit says whether they are exact, bounded before the one rounding. */
+static void from_doubles_to_fp8(ks_dtype to, const double *in, uint8_t *out, size_t count)
 {
-    return x > most ? most : x < -most ? -most : ks_double_to_odd_float(x);
+    enum { SOME = 64 };
+    float odd[SOME], within[SOME];
+    for (size_t i = 0; i < count; i += SOME) {
+        const size_t n = count - i < SOME ? count - i : SOME;
+        ks_doubles_to_odd_floats(in + i, odd, n);
+        bound_floats(odd, to == KS_FP8E4M3 ? E4M3_MOST : E5M2_MOST, within, n);
+        (to == KS_FP8E4M3 ? ks_floats_to_fp8e4m3 : ks_floats_to_fp8e5m2)(within, out + i, n);
+    }
 }
 
 static void from_doubles_narrow(ks_dtype to, const double *in, void *out, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        const double x = in[i];
-        if (to == KS_FP16) ((uint16_t *)out)[i] = ks_double_to_fp16(x);
-        if (to == KS_BF16) ((uint16_t *)out)[i] = ks_double_to_bf16(x);
-        if (ks_dtype_size(to) > 1) continue;
-        const float one = bounded(x, to == KS_FP8E4M3 ? E4M3_MOST : E5M2_MOST);
-        (to == KS_FP8E4M3 ? ks_floats_to_fp8e4m3 : ks_floats_to_fp8e5m2)(&one, (uint8_t *)out + i, 1);
-    }
+    if (to == KS_FP16)
+        ks_doubles_to_fp16(in, out, count);
+    else if (to == KS_BF16)
+        ks_doubles_to_bf16(in, out, count);
+    else
+        from_doubles_to_fp8(to, in, out, count);
 }
 
 static void from_doubles(ks_dtype to, const double *in, void *out, size_t count)
@@ -299,8 +384,10 @@ void ks_map_cast(ks_dtype from, ks_dtype to, const void *in, void *out, size_t c
     } else if (from == KS_FP64) {
         from_doubles(to, in, out, count);
     } else {
-        float floats[KS_MAP_BLOCK];
-        widen(to_floats(from, in, floats, count), middle->number, count);
+        float room[KS_MAP_BLOCK];
+        const float *floats = to_floats(from, in, room, count);
+        if (from_floats_to_few_bits(to, floats, out, count)) return;
+        widen(floats, middle->number, count);
         from_doubles(to, middle->number, out, count);
     }
 }

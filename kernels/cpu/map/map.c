@@ -104,6 +104,7 @@ void ks_map_block(const ks_map_work *work, const void *const in[KS_MAP_OPERANDS]
 {
     const ks_dtype math = math_dtype(work), given = work->truth ? KS_BOOL : math;
     const void *taken[KS_MAP_OPERANDS] = {NULL};
+    if (ks_map_halves(work, in, out, count)) return;
     for (int k = 0; k < work->operands; k++) {
         const bool condition = work->function == KS_MAP_WHERE && k == 0;
         taken[k] = in[k] ? in[k] : scalar[k];

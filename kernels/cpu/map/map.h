@@ -17,6 +17,8 @@ typedef struct ks_map_middle {
  * and 1 where the function gives truths. */
 typedef void ks_map_apply_fn(const ks_map_work *work, const void *const in[KS_MAP_OPERANDS], void *out, size_t count);
 ks_map_apply_fn ks_map_floats, ks_map_doubles, ks_map_integers;
+/* `count` elements of 16 bits as they lie in memory, to elements of the same datatype; false: there is no such loop, or in[k] is NULL. */
+bool ks_map_halves(const ks_map_work *work, const void *const in[KS_MAP_OPERANDS], void *out, size_t count);
 
 /* Memory of ks_map_block: elements of any datatype. */
 typedef unsigned char ks_map_wide[KS_MAP_BLOCK * 8];

@@ -1,6 +1,7 @@
 /* Matmul on the CPU: the reference.
  *
- * Numbers  INT8 is exact: a leaf of 128 products fits FP32, the sum FP64. FP8, FP16 and BF16 are computed as FP32 and rounded once. FP32 sums run over KS_MATMUL_DEPTH values at a time and are
+ * Numbers  INT8 is exact: a leaf of 128 products fits FP32, the sum FP64; or all of it 32 bits (bytes.h).
+ *          FP8, FP16 and BF16 are computed as FP32 and rounded once. FP32 sums run over KS_MATMUL_DEPTH values at a time and are
  *          collected in FP64, so the error does not grow with K beyond that. precision tf32 changes nothing here.
  * Threads  any; all memory is the caller's.
  * Source   the blocking follows Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication". */
@@ -91,6 +92,17 @@ static void finish_run(const product *p, int64_t row, int64_t column, double *su
         for (int64_t j = 0; j < count; j++) sum[j] = ks_matmul_activate(p->activation, sum[j]);
 }
 
+static void store_halves(const product *p, int64_t at, int64_t step, const double *sum, int64_t count)
+{
+    uint16_t halves[KS_MATMUL_DEPTH], *out = (uint16_t *)p->c + at;
+    for (int64_t j = 0; j < count; j += KS_MATMUL_DEPTH) {
+        const int64_t some = least(KS_MATMUL_DEPTH, count - j);
+        uint16_t *const to = step == 1 ? out + j : halves;
+        (p->dtype == KS_FP16 ? ks_doubles_to_fp16 : ks_doubles_to_bf16)(sum + j, to, (size_t)some);
+        for (int64_t i = 0; i < some && step != 1; i++) out[(j + i) * step] = halves[i];
+    }
+}
+
 /* The only rounding to the output's datatype. */
 static void store_run(const product *p, int64_t row, int64_t column, double *sum, int64_t count)
 {
@@ -98,10 +110,8 @@ static void store_run(const product *p, int64_t row, int64_t column, double *sum
     finish_run(p, row, column, sum, count);
     switch (p->dtype) {
     case KS_FP16:
-        for (int64_t j = 0; j < count; j++) ((uint16_t *)p->c)[at + j * step] = ks_double_to_fp16(sum[j]);
-        break;
     case KS_BF16:
-        for (int64_t j = 0; j < count; j++) ((uint16_t *)p->c)[at + j * step] = ks_double_to_bf16(sum[j]);
+        store_halves(p, at, step, sum, count);
         break;
     case KS_INT32:
         for (int64_t j = 0; j < count; j++) ((int32_t *)p->c)[at + j * step] = (int32_t)sum[j];
@@ -142,6 +152,8 @@ static void store_run(const product *p, int64_t row, int64_t column, double *sum
 #define TILE_VECTORS 2
 #include "cpu/matmul/isa.h"
 #endif
+
+#include "cpu/matmul/bytes.h"
 
 typedef void run_fn(const product *p, unsigned char *scratch);
 
@@ -240,6 +252,9 @@ static void matmul_reference(const ks_spec *spec, const void *const *in, void *c
             .c_col = 1,
             .alpha = s.alpha};
         if (turns(p.m, p.n)) turn(&p);
+#if defined(__x86_64__)
+        if (p.a_dtype == KS_INT8 && p.b_dtype == KS_INT8 && p.m > KS_MATMUL_SKINNY && has_bytes()) run = run_bytes;
+#endif
         run(&p, aligned);
     }
 }

@@ -9,6 +9,7 @@
 #include "cpu/convert.h"
 #include "cpu/reference.h"
 #include "cpu/simd.h"
+#include "cpu/wide.h"
 
 extern const ks_cpu_op ks_quantize_cpu, ks_dequantize_cpu;
 
@@ -27,7 +28,19 @@ typedef struct task {
 /* The largest finite magnitude, as bits, which are in the order of their numbers. */
 KS_CLONES static uint32_t largest(const uint32_t *x, int count, uint32_t most)
 {
-    for (int i = 0; i < count; i++) {
+    enum { SIDE_BY_SIDE = 4 };
+    const ks_wide_mask beyond = (ks_wide_mask){0} + 0x7F800000;
+    ks_wide_mask best[SIDE_BY_SIDE] = {{0}, {0}, {0}, {0}};
+    int i = 0;
+    for (; i + SIDE_BY_SIDE * KS_WIDE <= count; i += SIDE_BY_SIDE * KS_WIDE)
+        for (int v = 0; v < SIDE_BY_SIDE; v++) {
+            const ks_wide_mask magnitude = *(const ks_wide_mask *)(const void *)(x + i + v * KS_WIDE) & INT32_MAX;
+            const ks_wide_mask finite = magnitude & (magnitude < beyond), more = finite > best[v];
+            best[v] = (finite & more) | (best[v] & ~more);
+        }
+    for (int v = 0; v < SIDE_BY_SIDE; v++)
+        for (int l = 0; l < KS_WIDE; l++) most = (uint32_t)best[v][l] > most ? (uint32_t)best[v][l] : most;
+    for (; i < count; i++) {
         const uint32_t magnitude = x[i] & 0x7FFFFFFFu, finite = magnitude < 0x7F800000u ? magnitude : 0;
         most = finite > most ? finite : most;
     }
@@ -66,7 +79,7 @@ KS_CLONES static void multiply(float *restrict x, const float *restrict scales, 
 }
 
 /* An addition rounds to an integer, which is then the sum's last bits. */
-KS_CLONES static void to_int8(const float *restrict x, int8_t *restrict out, int count)
+KS_CLONES static void plain_to_int8(const float *restrict x, int8_t *restrict out, int count)
 {
     for (int i = 0; i < count; i++) {
         const float low = ks_choose_inline(x[i] > -128.0f, x[i], -128.0f);
@@ -76,6 +89,36 @@ KS_CLONES static void to_int8(const float *restrict x, int8_t *restrict out, int
         memcpy(&bits, &sum, sizeof bits);
         out[i] = (int8_t)bits;
     }
+}
+
+#ifdef KS_WIDE_CONVERSIONS
+KS_WIDE_INLINE __m128i int8_16(const float *in, __mmask16 lanes)
+{
+    const __m512 x = _mm512_maskz_loadu_ps(lanes, in);
+    const __m512 there = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
+    const __m512 bounded = _mm512_max_ps(_mm512_min_ps(there, _mm512_set1_ps(127)), _mm512_set1_ps(-128));
+    return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(bounded)); /* to nearest even */
+}
+
+KS_WIDE_TARGET static void wide_to_int8(const float *x, int8_t *out, int count)
+{
+    int i = 0;
+    for (; i + 16 <= count; i += 16) _mm_storeu_si128((__m128i *)(void *)(out + i), int8_16(x + i, 0xFFFF));
+    if (i == count) return;
+    const __mmask16 lanes = (__mmask16)((1u << (count - i)) - 1);
+    _mm_mask_storeu_epi8(out + i, lanes, int8_16(x + i, lanes));
+}
+#endif
+
+static void to_int8(const float *x, int8_t *out, int count)
+{
+#ifdef KS_WIDE_CONVERSIONS
+    if (ks_has_wide()) {
+        wide_to_int8(x, out, count);
+        return;
+    }
+#endif
+    plain_to_int8(x, out, count);
 }
 
 KS_CLONES static void of_int8(const int8_t *restrict in, float *restrict out, int count)
@@ -182,6 +225,12 @@ static float scale_of(uint32_t bits, ks_dtype to)
 
 static uint32_t largest_of_row(const task *t, int64_t row, uint32_t most)
 {
+    if (t->s.from == KS_FP32) {
+        const uint32_t *x = (const uint32_t *)(const void *)t->in + row * t->s.columns;
+        for (int64_t at = 0; at < t->s.columns; at += BLOCK)
+            most = largest(x + at, t->s.columns - at < BLOCK ? (int)(t->s.columns - at) : BLOCK, most);
+        return most;
+    }
     for (int64_t at = 0; at < t->s.columns; at += BLOCK) {
         const int count = block_at(t, row, at);
         most = largest((const uint32_t *)(const void *)t->block, count, most);

@@ -5,6 +5,7 @@
 #include "cpu/simd.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
     NARROW = 256,    /* several short lines of an axis go into so many lanes at once */
@@ -288,20 +289,20 @@ static void join_lanes(const job *j, int count)
         choose_join(j)(j->w, (const number *)&j->w->best + count, count, 0);
 }
 
-void ks_reduce_store_real(ks_dtype dtype, void *out, int64_t at, double value)
+void ks_reduce_store_reals(ks_dtype dtype, void *out, int64_t at, const double *values, int count)
 {
     switch (dtype) {
     case KS_FP16:
-        ((uint16_t *)out)[at] = ks_double_to_fp16(value);
+        ks_doubles_to_fp16(values, (uint16_t *)out + at, (size_t)count);
         break;
     case KS_BF16:
-        ((uint16_t *)out)[at] = ks_double_to_bf16(value);
+        ks_doubles_to_bf16(values, (uint16_t *)out + at, (size_t)count);
         break;
     case KS_FP32:
-        ((float *)out)[at] = (float)value;
+        for (int i = 0; i < count; i++) ((float *)out)[at + i] = (float)values[i];
         break;
     default:
-        ((double *)out)[at] = value;
+        memcpy((double *)out + at, values, (size_t)count * sizeof *values);
         break;
     }
 }
@@ -353,7 +354,14 @@ static double real_of(const job *j, int i)
 
 static void store_lanes(const job *j, int64_t at, int count)
 {
-    const work *w = j->w;
+    work *w = j->w;
+    const bool whole = j->op == ARGMAX || j->op == ARGMIN || j->op == ANY || j->op == ALL || j->out_dtype == KS_INT64 ||
+                       !(j->real || j->op == NORM_ZERO);
+    if (!whole) {
+        for (int i = 0; i < count; i++) w->x.d[i] = real_of(j, i);
+        ks_reduce_store_reals(j->out_dtype, j->out, at, w->x.d, count);
+        return;
+    }
     for (int i = 0; i < count; i++) {
         if (j->op == ARGMAX || j->op == ARGMIN)
             ((int64_t *)j->out)[at + i] = w->more.i[i];
@@ -361,10 +369,8 @@ static void store_lanes(const job *j, int64_t at, int count)
             ((uint8_t *)j->out)[at + i] = w->best.i[i] > 0;
         else if (j->op == ALL)
             ((uint8_t *)j->out)[at + i] = (double)w->best.i[i] == j->divisor;
-        else if (j->out_dtype == KS_INT64 || !(j->real || j->op == NORM_ZERO))
-            store_int(j, at + i, w->best.i[i]);
         else
-            ks_reduce_store_real(j->out_dtype, j->out, at + i, real_of(j, i));
+            store_int(j, at + i, w->best.i[i]);
     }
 }
 

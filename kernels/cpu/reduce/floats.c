@@ -5,6 +5,7 @@
  *          so that a slowly rising row does not round its sum again with every element. */
 #include "cpu/reduce/floats.h"
 #include "cpu/convert.h"
+#include "cpu/simd.h"
 
 #include <float.h>
 #include <math.h>
@@ -47,42 +48,64 @@ static double log_of(float reference, double sum)
     return (double)reference + log(sum);
 }
 
-static double value_of(const job *j, int i)
+KS_CLONES static void over(double *sum, int count, double divisor)
 {
-    const double sum = j->w->sum[i], freedom = j->divisor - j->ddof;
+    for (int i = 0; i < count; i++) sum[i] /= divisor;
+}
+
+/* The sums become results. */
+static void make_values(const job *j, int count)
+{
+    work *w = j->w;
+    const double freedom = j->divisor - j->ddof;
     switch (j->op) {
     case MAX:
     case MIN:
-        return (double)j->w->best[i];
+        for (int i = 0; i < count; i++) w->sum[i] = (double)w->best[i];
+        break;
     case MEAN:
-        return sum / j->divisor;
+        over(w->sum, count, j->divisor);
+        break;
     case L2NORM:
-        return sqrt(sum);
+        for (int i = 0; i < count; i++) w->sum[i] = sqrt(w->sum[i]);
+        break;
     case LOGSUM:
-        return log(sum);
+        for (int i = 0; i < count; i++) w->sum[i] = log(w->sum[i]);
+        break;
     case LOGSUMEXP:
-        return log_of(j->w->best[i], sum);
+        for (int i = 0; i < count; i++) w->sum[i] = log_of(w->best[i], w->sum[i]);
+        break;
     case VAR:
-        return freedom > 0 ? j->w->apart[i] / freedom : (double)NAN;
     case STD:
-        return freedom > 0 ? sqrt(j->w->apart[i] / freedom) : (double)NAN;
+        for (int i = 0; i < count; i++) w->sum[i] = freedom > 0 ? w->apart[i] / freedom : (double)NAN;
+        for (int i = 0; i < count && j->op == STD; i++) w->sum[i] = sqrt(w->sum[i]);
+        break;
     default:
-        return sum;
+        break;
     }
 }
 
 static void finish(const job *j, int64_t at, int count)
 {
     const work *w = j->w;
-    for (int i = 0; i < count; i++) {
-        if (j->op == ARGMAX || j->op == ARGMIN)
-            ((int64_t *)j->out)[at + i] = j->columns ? w->line[i] : w->at[i];
-        else if (j->op == COUNT_NONZERO)
-            ((int64_t *)j->out)[at + i] = (int64_t)w->sum[i];
-        else if (j->op == ANY || j->op == ALL)
-            ((uint8_t *)j->out)[at + i] = j->op == ANY ? w->sum[i] > 0 : w->sum[i] == j->divisor;
-        else
-            ks_reduce_store_real(j->dtype, j->out, at + i, value_of(j, i));
+    switch (j->op) {
+    case ARGMAX:
+    case ARGMIN:
+        for (int i = 0; i < count; i++) ((int64_t *)j->out)[at + i] = j->columns ? w->line[i] : w->at[i];
+        break;
+    case COUNT_NONZERO:
+        for (int i = 0; i < count; i++) ((int64_t *)j->out)[at + i] = (int64_t)w->sum[i];
+        break;
+    case ANY:
+        for (int i = 0; i < count; i++) ((uint8_t *)j->out)[at + i] = w->sum[i] > 0;
+        break;
+    case ALL:
+        for (int i = 0; i < count; i++) ((uint8_t *)j->out)[at + i] = w->sum[i] == j->divisor;
+        break;
+    default:
+        make_values(j, count);
+        ks_reduce_store_reals(j->dtype, j->out, at, w->sum, count);
+        break;
     }
 }
 

@@ -140,10 +140,49 @@ INLINE place place_of(const float *x, int count, bool low)
         (void)at;                                                                                                      \
         for (int r = 0; r < rows; r++, x += pitch) w->sum[r] = w->sum[r] joined sum_of(x, count, how);                 \
     }
-ROWS_SUM(rows_sum, ADD, +)
+ROWS_SUM(rows_exact_sum, ADD, +)
 ROWS_SUM(rows_square, SQUARE, +)
 ROWS_SUM(rows_product, TIMES, *)
 ROWS_SUM(rows_magnitude, MAGNITUDE, +)
+
+/* Leaves of eight vectors are added in float, as a tree of three levels, and come to the doubles then: conversions take longer than the
+ * memory. What is left of a row goes the exact way, and so does a row whose sum is not finite, as a leaf may be where the sum is not. */
+typedef float four __attribute__((vector_size(16), aligned(4)));
+typedef double four_doubles __attribute__((vector_size(32), aligned(8)));
+enum { LEAF = 8 };
+
+KS_CLONES static double leaves_sum(const float *x, int count)
+{
+    four_doubles sum[4] = {{0}, {0}, {0}, {0}};
+    for (int i = 0; i < count; i += LEAF * KS_WIDE) {
+        ks_wide v[LEAF];
+        float leaf[KS_WIDE];
+        for (int l = 0; l < LEAF; l++) v[l] = KS_WIDE_AT(x + i + l * KS_WIDE);
+        v[0] = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+        memcpy(leaf, &v[0], sizeof leaf);
+        for (int q = 0; q < 4; q++) sum[q] += __builtin_convertvector(*(const four *)(leaf + 4 * q), four_doubles);
+    }
+    const four_doubles all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    return (all[0] + all[1]) + (all[2] + all[3]);
+}
+
+KS_CLONES static double one_sum(const float *x, int count)
+{
+    return sum_of(x, count, ADD);
+}
+
+static void rows_sum(work *restrict w, const float *x, int64_t pitch, int rows, int count, int64_t at)
+{
+    const int whole = count / (LEAF * KS_WIDE) * (LEAF * KS_WIDE);
+    if (whole == 0) {
+        rows_exact_sum(w, x, pitch, rows, count, at);
+        return;
+    }
+    for (int r = 0; r < rows; r++, x += pitch) {
+        const double before = w->sum[r], leaves = leaves_sum(x, whole);
+        w->sum[r] = before + (isfinite(leaves) ? leaves + one_sum(x + whole, count - whole) : one_sum(x, count));
+    }
+}
 
 KS_CLONES static void rows_nonzero(work *restrict w, const float *x, int64_t pitch, int rows, int count, int64_t at)
 {

@@ -13,6 +13,6 @@ size_t ks_reduce_lanes_scratch(void);
 size_t ks_reduce_floats_scratch(void);
 
 /* One rounding from double to a floating-point datatype. */
-void ks_reduce_store_real(ks_dtype dtype, void *out, int64_t at, double value);
+void ks_reduce_store_reals(ks_dtype dtype, void *out, int64_t at, const double *values, int count);
 
 #endif

@@ -164,15 +164,23 @@ static task task_of(const ks_spec *spec, const void *in, void *out, work *w)
     for (int i = 0; i < count; i++) ((type *)t->out)[at + i * stride] = (type)(expression);                            \
     break
 
+static void store_halves(const task *t, int64_t at, int64_t stride, int count)
+{
+    uint16_t *out = (uint16_t *)t->out + at, *to = stride == 1 ? out : t->w->raw;
+    (t->s.out_dtype == KS_FP16 ? ks_doubles_to_fp16 : ks_doubles_to_bf16)(t->w->x.d, to, (size_t)count);
+    if (stride == 1) return;
+    for (int i = 0; i < count; i++) out[i * stride] = to[i];
+}
+
 /* w->x, rounded once, to places `stride` apart, the first of which is `at`. */
 static void store(const task *t, int64_t at, int64_t stride, int count)
 {
     const work *w = t->w;
     switch (t->s.out_dtype) {
     case KS_FP16:
-        STORE(uint16_t, ks_double_to_fp16(w->x.d[i]));
     case KS_BF16:
-        STORE(uint16_t, ks_double_to_bf16(w->x.d[i]));
+        store_halves(t, at, stride, count);
+        break;
     case KS_FP32:
         STORE(float, w->x.d[i]);
     case KS_FP64:

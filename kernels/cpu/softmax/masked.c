@@ -1,4 +1,8 @@
-/* Softmax of selected elements: a mask, causal, lengths, results of another datatype. In double throughout.
+/* Softmax of selected elements: a mask, causal, lengths, results of another datatype.
+ *
+ * Rows of up to KEPT elements along a contiguous axis stay in the scratch as floats, where neither datatype is FP64, and are read once. Term i
+ * goes to sum i % KS_WIDE, in double, and what is not selected adds 0 there: so a mask, causal and lengths that say the same give the same
+ * bits. All else, and a row whose maximum or sum is not finite, is in double throughout:
  *
  * Along a contiguous axis a piece of one row at a time, along another one a piece of neighbouring rows: either lies side by side in x. Three
  * readings: the largest z, the sum, the values. What causal and lengths leave out is not read. */
@@ -10,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PIECE = 1024, LANES = 8 /* partial sums of a row; elements of the widest vector */ };
+enum { KEPT = 16384, PIECE = 1024, LANES = 8 /* partial sums of a row; elements of the widest vector */ };
 
 /* The caller's scratch, of a piece; most, sum and tail of a row, or of each of several. */
 typedef struct work {
@@ -19,6 +23,7 @@ typedef struct work {
     float single[PIECE];
     uint8_t taken[PIECE]; /* by the mask of BOOL */
     int64_t place[PIECE]; /* of the mask, at index 0 of the axis */
+    float kept[KEPT], added[KEPT];
 } work;
 
 typedef struct task {
@@ -118,10 +123,10 @@ static void store(const task *t, int64_t at, int count)
         for (int i = 0; i < count; i++) ((float *)t->out)[at + i] = (float)y[i];
         break;
     case KS_FP16:
-        for (int i = 0; i < count; i++) ((uint16_t *)t->out)[at + i] = ks_double_to_fp16(y[i]);
+        ks_doubles_to_fp16(y, (uint16_t *)t->out + at, (size_t)count);
         break;
     default:
-        for (int i = 0; i < count; i++) ((uint16_t *)t->out)[at + i] = ks_double_to_bf16(y[i]);
+        ks_doubles_to_bf16(y, (uint16_t *)t->out + at, (size_t)count);
         break;
     }
 }
@@ -269,6 +274,118 @@ static void do_row(const task *t, int64_t row, int64_t length)
     fill(t, row * length + limit, length - limit, value_of_none(t));
 }
 
+/* --- rows that are kept as floats ------------------------------------------------------------------------------------ */
+
+static void load_floats(ks_dtype dtype, const void *from, int64_t at, int count, float *to)
+{
+    if (dtype == KS_FP32)
+        memcpy(to, (const float *)from + at, (size_t)count * sizeof *to);
+    else
+        (dtype == KS_FP16 ? ks_fp16_to_floats : ks_bf16_to_floats)((const uint16_t *)from + at, to, (size_t)count);
+}
+
+KS_CLONES static void scale_kept(float *restrict z, int count, float scale)
+{
+    for (int i = 0; i < count; i++) z[i] *= scale;
+}
+
+KS_CLONES static void select_kept(float *restrict z, const uint8_t *restrict taken, int count)
+{
+    for (int i = 0; i < count; i++) z[i] = ks_choose_inline(taken[i] != 0, z[i], -INFINITY);
+}
+
+/* The product is exact in double, so an addition of 0 gives what scale_kept gives. */
+KS_CLONES static void add_kept(float *restrict z, const float *restrict added, int step, int count, double scale)
+{
+    if (step)
+        for (int i = 0; i < count; i++) z[i] = (float)((double)z[i] * scale + (double)added[i]);
+    else
+        for (int i = 0; i < count; i++) z[i] = (float)((double)z[i] * scale + (double)added[0]);
+}
+
+/* Levels of a row's first `limit` elements, -inf where one is not selected and behind them to a whole vector; false: the mask has a step
+ * that has no loop here. */
+static bool keep_levels(const task *t, int64_t row, int64_t length, int limit)
+{
+    float *z = t->w->kept;
+    const float scale = (float)t->scale;
+    const int64_t step = t->selection->along, place = t->mask ? mask_offset(t->selection, row) : 0;
+    if (t->mask && step != 0 && step != 1) return false;
+    load_floats(t->dtype, t->x, row * length, limit, z);
+    if (t->mask && t->mask_dtype != KS_BOOL) {
+        load_floats(t->mask_dtype, t->mask, place, step ? limit : 1, t->w->added);
+        add_kept(z, t->w->added, (int)step, limit, (double)scale);
+    } else {
+        scale_kept(z, limit, scale);
+        if (t->mask && step)
+            select_kept(z, (const uint8_t *)t->mask + place, limit);
+        else if (t->mask && !((const uint8_t *)t->mask)[place])
+            for (int i = 0; i < limit; i++) z[i] = -INFINITY;
+    }
+    for (int i = limit; i % KS_WIDE; i++) z[i] = -INFINITY;
+    return true;
+}
+
+/* A NaN may get lost; it reaches the sum. */
+KS_CLONES static float kept_most(const float *z, int count)
+{
+    ks_wide a = KS_SPREAD(-INFINITY);
+    for (int i = 0; i < count; i += KS_WIDE) a = ks_wide_max(KS_WIDE_AT(z + i), a);
+    a = ks_wide_max(KS_ROTATE(a, 8), a);
+    a = ks_wide_max(KS_ROTATE(a, 4), a);
+    a = ks_wide_max(KS_ROTATE(a, 2), a);
+    return ks_wide_max(KS_ROTATE(a, 1), a)[0];
+}
+
+/* keeps: the terms take the levels' places. */
+KS_CLONES static double kept_sum(float *z, int count, float most, bool keeps)
+{
+    ks_wide_doubles all = {0};
+    double lane[KS_WIDE], sum = 0;
+    for (int i = 0; i < count; i += KS_WIDE) {
+        const ks_wide e = ks_wide_exp2((KS_WIDE_AT(z + i) - most) * (float)KS_LOG2_E);
+        if (keeps) *(ks_wide *)(z + i) = e;
+        all += ks_wide_widen(e);
+    }
+    memcpy(lane, &all, sizeof lane);
+    for (int l = 0; l < KS_WIDE; l++) sum += lane[l];
+    return sum;
+}
+
+KS_CLONES static void kept_values(float *restrict z, int count, float factor)
+{
+    for (int i = 0; i < count; i++) z[i] *= factor;
+}
+
+KS_CLONES static void kept_logs(float *restrict z, int count, float most, float log_sum)
+{
+    for (int i = 0; i < count; i++) z[i] = (z[i] - most) - log_sum;
+}
+
+/* false: nothing was done, do_row does it. */
+static bool do_kept_row(const task *t, int64_t row, int64_t length)
+{
+    float *z = t->w->kept;
+    if (length > KEPT || t->dtype == KS_FP64 || t->out_dtype == KS_FP64) return false;
+    const int limit = (int)limit_of(t, row, length), whole = (limit + KS_WIDE - 1) / KS_WIDE * KS_WIDE;
+    if (!keep_levels(t, row, length, limit)) return false;
+    const float most = kept_most(z, whole);
+    if (!isfinite(most)) return false;
+    const double sum = kept_sum(z, whole, most, !t->log);
+    if (!isfinite(sum)) return false;
+    if (t->log)
+        kept_logs(z, limit, most, (float)log(sum));
+    else
+        kept_values(z, limit, (float)(1 / sum));
+    for (int64_t i = limit; i < length; i++) z[i] = t->log ? -INFINITY : 0;
+    if (t->out_dtype == KS_FP32)
+        memcpy((float *)t->out + row * length, z, (size_t)length * sizeof *z);
+    else
+        (t->out_dtype == KS_FP16 ? ks_floats_to_fp16 : ks_floats_to_bf16)(z, (uint16_t *)t->out + row * length,
+                                                                          (size_t)length);
+    return true;
+}
+
 /* --- along another axis ---------------------------------------------------------------------------------------------- */
 
 /* `count` rows from `row` on, whose elements lie side by side and whose length is one; at: x's first one. */
@@ -326,7 +443,7 @@ void ks_softmax_masked(const ks_spec *spec, const ks_softmax_shape *shape, const
                     .w = scratch};
     for (int64_t o = 0; o < shape->outer; o++) {
         if (shape->inner == 1) {
-            do_row(&t, o, shape->length);
+            if (!do_kept_row(&t, o, shape->length)) do_row(&t, o, shape->length);
             continue;
         }
         for (int64_t c = 0; c < shape->inner; c += PIECE) {

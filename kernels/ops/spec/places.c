@@ -3,6 +3,7 @@
  * Interface  places.h.
  * Threads    any. */
 #include "ops/spec/places.h"
+#include "ops/numbers/clones.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 
 #define FIRST_OUTSIDE(name, type)                                                                                       \
     /* The first one outside [least, most]; count: there is none. Whole blocks first, which the compiler vectorises. */ \
-    static int64_t name(const type *values, int64_t count, int64_t least, int64_t most)                                 \
+    KS_CLONES static int64_t name(const type *values, int64_t count, int64_t least, int64_t most)                       \
     {                                                                                                                   \
         enum { BLOCK = 256 };                                                                                           \
         int64_t i = 0;                                                                                                  \
