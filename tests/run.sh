@@ -243,12 +243,18 @@ installed() {
     step "rollout behind HAProxy" "$root/tests/operate/rollout.py" "$root/build/kernserve" haproxy
 }
 
-# What is only compiled or read, as long as it takes and one after the other, with the least priority.
-compiled() {
-    chrt -i -p 0 "$BASHPID" 2>/dev/null || renice -n 19 -p "$BASHPID" >/dev/null
+least_priority() { chrt -i -p 0 "$BASHPID" 2>/dev/null || renice -n 19 -p "$BASHPID" >/dev/null; }
+
+sanitizers_built() {
+    least_priority
     step "ASan and UBSan build" sanitized asan address,undefined
     # oneDNN's threads come from an OpenMP that TSan cannot see into
     step "TSan build" sanitized tsan thread -DKERNSERVE_ONEDNN=OFF
+}
+
+# What is only compiled or read, in the time that all else leaves.
+compiled() {
+    least_priority
     step "CUDA code compiles" cuda_compiles
     step "clang-tidy" "$root/tests/check_tidy.py"
     step "formatting" formatted
@@ -263,7 +269,6 @@ tree() {
     step "recipes of CONTRIBUTING.md" python3 -B "$root/tests/check_recipes.py" --cost
     step "coverage" "$root/tests/coverage.py" --build "$root/build-test/coverage"
     step "planted faults: texts" "$root/tests/planted.py" --check
-    step "CUDA build without a driver" cuda_starts
     command -v promtool >/dev/null || skip "promtool check metrics" "promtool is not installed"
     if [ -z "$(gpu_chips)" ]; then skip "GPU tests" "no GPU here; tests/gpu.sh runs them on a host that has one"; fi
     [ ! -x "$root/build/kernserve" ] || installed
@@ -321,6 +326,11 @@ if [ "${1:-}" = quick ]; then
     released
     finish
 fi
-beside released compiled
-beside sanitizers clients_and_operate tree
+# Tests that compare rates are the release build's: beside them nothing runs but what compiles.
+tested() {
+    beside released sanitizers_built
+    beside sanitizers clients_and_operate tree
+}
+beside tested compiled
+step "CUDA build without a driver" cuda_starts
 finish
