@@ -29,7 +29,9 @@ typedef struct tally {
     long double powers, most, least, steep; /* of norm; steep: the largest |log2 |x|| */
     uint64_t wrapped_sum, wrapped_product, wrapped_squares;
     int64_t count, at, nonzero;
-    bool nan, plus, minus, wild; /* wild: a partial product left double's range */
+    long double small,
+        large; /* products of the magnitudes below 1, and of those above: the ends of what any order meets */
+    bool nan, plus, minus, wild; /* wild: a partial product may leave double's range */
 } tally;
 
 static ks_spec spec_of(ks_dtype dtype, int op, int rank, const int64_t *dims, ks_axes axes)
@@ -141,7 +143,9 @@ static void take(tally *t, const ks_spec *spec, const void *in, int64_t i, int64
     t->magnitude += fabsl(x);
     t->squares += x * x;
     t->product *= x;
-    t->wild |= fabsl(t->product) > 1e280L || (t->product != 0 && fabsl(t->product) < 1e-280L);
+    if (fabsl(x) > 1) t->large *= fabsl(x);
+    if (fabsl(x) < 1 && x != 0) t->small *= fabsl(x);
+    t->wild |= t->large > 1e280L || t->small < 1e-280L;
     take_norms(t, spec->params[POWER].d, x);
     if (t->count == 0) t->first = x;
     if (ks_dtype_kind(dtype) != KS_KIND_FLOAT) {
@@ -158,7 +162,7 @@ static tally *tally_all(const ks_spec *spec, const void *in)
     tally *all = calloc((size_t)results + 1, sizeof *all);
     assert_non_null(all);
     for (int64_t r = 0; r < results; r++) {
-        all[r].product = 1;
+        all[r].product = all[r].small = all[r].large = 1;
         all[r].wrapped_product = 1;
     }
     int64_t place;
