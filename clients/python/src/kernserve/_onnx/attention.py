@@ -284,8 +284,6 @@ def attention(view: View, node: Node) -> Better:
     found, scores = _weights(view, node.inputs[0]), Scores()
     if found is None or not _walk(view, found[0], scores) or scores.product is None:
         return None
-    if found[1] and not scores.masks:  # no row is without a key: what is to be 0 are scores that are NaN, which attention leaves NaN
-        return None
     given = [*scores.product.inputs, node.inputs[1]]
     shapes = [_dims(view, name) for name in given]
     if any(shape is None for shape in shapes) or len({len(shape or ()) for shape in shapes}) != 1 or len(shapes[0] or ()) not in (3, 4):
