@@ -28,6 +28,7 @@ typedef struct maps_function {
     uint8_t function, operands, out, to;
     int8_t from[KS_MAP_OPERANDS]; /* registers; -1: a */
     bool truth, quick;            /* quick: for results of 16 bits, as map's kernels have it */
+    bool hands_on; /* where, whose result has its operands' datatype already: rounding would end FP8E5M2's infinities */
     bool goes_on, kept; /* from[0] is the result in front; the result is read but by the next function's from[0] */
 } maps_function;
 
@@ -205,13 +206,18 @@ __device__ __forceinline__ void maps_round(int dtype, float (&x)[ELEMENTS])
 
 /* --- the output ----------------------------------------------------------------------------------------------------------- */
 
-/* Of values that the datatype holds. */
+/* Of values that the datatype holds: an infinity of FP8E5M2 was handed on. */
 __device__ __forceinline__ void maps_store(const maps_shape &s, int dtype, const float (&x)[ELEMENTS],
                                            unsigned char *out, int64_t vector)
 {
     uint64_t bits[ELEMENTS];
     map_raw r[2] = {};
     map_narrow_real(x, dtype, bits);
+    if (dtype == KS_FP8E5M2) {
+#pragma unroll
+        for (int i = 0; i < ELEMENTS; i++)
+            if (fabsf(x[i]) > 57344.0f) bits[i] = (x[i] < 0 ? 0x80u : 0u) | 0x7Cu;
+    }
     if (s.out_size == 4) {
 #pragma unroll
         for (int i = 0; i < ELEMENTS; i++) r[i / 4].word[i % 4] = (uint32_t)bits[i];
@@ -246,7 +252,7 @@ __device__ __forceinline__ void maps_vector(const maps_shape &s, const ks_job_si
     for (int i = 0; i < s.functions; i++) {
         const maps_function f = s.function[i];
         maps_compute(f, file, x);
-        maps_round(f.out, x);
+        if (!f.hands_on) maps_round(f.out, x);
         if (f.kept) file.put(f.to, x);
     }
     maps_store(s, s.function[s.functions - 1].out, x, job.out, vector);
@@ -290,6 +296,7 @@ static maps_function function_of(const ks_maps_function *given)
     f.b = (float)w->b;
     f.operands = (uint8_t)w->operands;
     f.out = (uint8_t)w->out;
+    f.hands_on = w->function == KS_MAP_WHERE && w->dtype == w->out;
     f.to = (uint8_t)given->to;
     for (int k = 0; k < KS_MAP_OPERANDS; k++) f.from[k] = (int8_t)given->from[k];
     f.quick = half && (w->function == KS_MAP_EXP || w->function == KS_MAP_SIGMOID || w->function == KS_MAP_GELU ||
