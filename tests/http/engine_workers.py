@@ -92,8 +92,10 @@ def spread(daemon):
         connection.close()
     comes_to(lambda: sorted(daemon.open_connections()), [1, 4])
     check(sorted(daemon.open_connections()) == [1, 4], "they did not take turns", daemon.open_connections())
-    held = held[1:8:2] + held[8:] + [daemon.dial() for _ in range(5)]
-    check(all([is_served(connection) for connection in held[-5:]]), "a later connection is not served")
+    held = held[1:8:2] + held[8:]
+    for _ in range(5):  # one behind the other: of one that is just being taken a worker has a moment two
+        held.append(daemon.dial())
+        check(is_served(held[-1]), "a later connection is not served")
     comes_to(lambda: daemon.open_connections(), [5, 5])
     check(daemon.open_connections() == [5, 5], "uneven again", daemon.open_connections())
     for connection in held:
@@ -108,10 +110,16 @@ def documents(daemon):
     for connection, times in zip(held, (3, 5)):
         for _ in range(times):
             check(is_served(connection), "not served")
-    text = daemon.admin("/metrics").body.decode()
-    name = "kernserve_inference_requests_total"
-    grown = [metric(text, name, device=d) - metric(before, name, device=d) for d in (0, 1)]
-    check(sorted(grown) == [3, 5], "requests of each device", grown)
+    name, text = "kernserve_inference_requests_total", ""
+
+    def grown():
+        nonlocal text
+        text = daemon.admin("/metrics").body.decode()
+        return sorted(metric(text, name, device=d) - metric(before, name, device=d) for d in (0, 1))
+
+    # On a busy host a worker may not have written its part in the time that a document waits for it: then it is the one before.
+    got = comes_to(grown, [3, 5])
+    check(got == [3, 5], "requests of each device", got)
     samples = [line for line in text.splitlines() if line and line[0] != "#"]
     check(all(re.match(r'\w+\{(.*,)?device="[01]"', line) for line in samples), "samples without a device",
           [line for line in samples if 'device="' not in line][:3])

@@ -163,11 +163,16 @@ def figures_agree(browser, url, remote):
         check(sorted(dots) == sorted(d["plan"] for d in with_figures(document)) and len(dots) > 3, "points of the roofline", dots)
         p.quiet("figures")
     with Page(browser, url, java_script_enabled=False) as p:
-        p.page.goto(url + "/status")
-        document = json.loads(remote.get("/status.json").body)
-        for block, rows in expected(document).items():
-            got = [[re.sub("_", " ", row[0]) if block in ("limits", "resident") else row[0]] + row[1:] for row in p.page.evaluate(FIGURES, block)]
-            check(got == rows, "written by the daemon:", block, [pair for pair in zip(got, rows) if pair[0] != pair[1]][:2] or (len(got), len(rows)))
+        for _ in range(5):  # a self-test of the daemon may come between page and document
+            p.page.goto(url + "/status")
+            document, other = json.loads(remote.get("/status.json").body), []
+            for block, rows in expected(document).items():
+                got = [[re.sub("_", " ", row[0]) if block in ("limits", "resident") else row[0]] + row[1:] for row in p.page.evaluate(FIGURES, block)]
+                if got != rows:
+                    other.append((block, [pair for pair in zip(got, rows) if pair[0] != pair[1]][:2] or (len(got), len(rows))))
+            if not other:
+                break
+        check(not other, "written by the daemon:", other)
         ceilings = document["device"]["ceilings"]
         rows = [["copy", ceilings["copy_gbs"]]] + [list(pair) for pair in ceilings["tflops"].items()]
         got = p.page.evaluate(FIGURES, "roofline")
