@@ -209,18 +209,15 @@ KS_CLONES static void plain_doubles_to_odd_floats(const double *restrict in, flo
 
 /* The processor's own where it has them. */
 #ifdef KS_WIDE_CONVERSIONS
-#define CONVERT(name, in_type, out_type)                                                                               \
-    void ks_##name(const in_type *in, out_type *out, size_t count)                                                     \
-    {                                                                                                                  \
-        (ks_has_wide() ? wide_##name : plain_##name)(in, out, count);                                                  \
-    }
+#define CHOSEN(name) (ks_has_wide() ? wide_##name : plain_##name)
 #else
+#define CHOSEN(name) plain_##name
+#endif
 #define CONVERT(name, in_type, out_type)                                                                               \
     void ks_##name(const in_type *in, out_type *out, size_t count)                                                     \
     {                                                                                                                  \
-        plain_##name(in, out, count);                                                                                  \
+        CHOSEN(name)(in, out, count);                                                                                  \
     }
-#endif
 CONVERT(fp16_to_floats, uint16_t, float)
 CONVERT(bf16_to_floats, uint16_t, float)
 CONVERT(floats_to_fp16, float, uint16_t)

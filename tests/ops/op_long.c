@@ -11,8 +11,6 @@
 
 #include "kernserve/backends.h"
 #include "kernserve/chain.h"
-#include "ops/op_harness.h"
-#include "ops/op_values.h"
 
 /* early[i] = -table[at[i]], late[i] = -table[at[i] + 1]: by maps that negate, each of what the one in front of it makes, a gather at node 300, a
  * map that adds 1 at node 301, and a gather at node 700. Signs change an even number of times in front of each gather; behind it once, or 199
@@ -20,7 +18,8 @@
 enum { NODES = 900, EARLY = 300, SHIFT = EARLY + 1, LATE = 700, ARENA_BYTES = 8 << 20 };
 enum { TABLE, AT, FIRST }; /* values; node i makes FIRST + i */
 
-static op_harness *harnesses[2]; /* cpu, cuda; NULL: no device */
+#include "ops/op_backends.h"
+
 static ks_chain_node nodes[NODES];
 static char names[NODES][16];
 static ks_chain chain = {.op = {.name = "long",
@@ -63,7 +62,6 @@ static void set_map(int index, const char *function, int of)
 static int open_all(void **state)
 {
     static const char *const out_names[] = {"early", "late"};
-    (void)state;
     for (int i = 0; i < NODES; i++) set_map(i, "neg", i == 0 ? AT : FIRST + i - 1);
     set_node(EARLY, "gather", TABLE, FIRST + EARLY - 1);
     set_map(SHIFT, "add", FIRST + EARLY - 1);
@@ -77,18 +75,7 @@ static int open_all(void **state)
             (ks_input){.name = chain.in[i].name, .role = chain.in[i].name, .dtypes = KS_DTYPE_BIT(chain.in[i].dtype)};
     for (int i = 0; i < 2; i++) chain.out[i] = (ks_chain_tensor){.name = out_names[i], .rank = -1};
     chain.op.outputs = out_names;
-    harnesses[0] = op_harness_open(ks_backend_cpu, ARENA_BYTES);
-    harnesses[1] = ks_backend_cuda ? op_harness_open(ks_backend_cuda, ARENA_BYTES) : NULL;
-    if (!harnesses[1]) printf("skip: no CUDA device, the CUDA kernels are not run\n");
-    return harnesses[0] ? 0 : -1;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    for (int b = 0; b < 2; b++)
-        if (harnesses[b]) op_harness_close(&harnesses[b]);
-    return 0;
+    return open_harnesses(state);
 }
 
 /* refused: what the sentence has; NULL: the values are taken. */
@@ -170,5 +157,5 @@ int main(void)
 {
     values_seed();
     const struct CMUnitTest tests[] = {cmocka_unit_test(late_nodes_are_named), cmocka_unit_test(words_name_each_node)};
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return cmocka_run_group_tests(tests, open_all, close_harnesses);
 }
