@@ -63,11 +63,6 @@ static inline float double_to_odd_float(double value)
     return float_of((bits_of(nearest) - over) | lost);
 }
 
-float ks_double_to_odd_float(double value)
-{
-    return double_to_odd_float(value);
-}
-
 float ks_fp16_to_float(uint16_t value)
 {
     return fp16_to_float(value);
@@ -127,7 +122,7 @@ KS_WIDE_INLINE void wide_floats_to_bf16_16(const float *in, uint16_t *out, __mma
     ks_wide_store_bf16(_mm512_maskz_loadu_ps(lanes, in), out, lanes);
 }
 
-/* ks_double_to_odd_float of eight: cut towards zero, and odd where that lost something; NaN as the conversion makes it. */
+/* double_to_odd_float of eight: cut towards zero, and odd where that lost something; NaN as the conversion makes it. */
 KS_WIDE_INLINE __m256 wide_odd(__m512d x)
 {
     const __m256 cut = _mm512_cvt_roundpd_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);

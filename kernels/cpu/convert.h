@@ -17,8 +17,6 @@ uint16_t ks_float_to_bf16(float value);
 /* One rounding, not two. */
 uint16_t ks_double_to_fp16(double value);
 uint16_t ks_double_to_bf16(double value);
-/* Rounded to odd: the last bit says whether the result is exact, so that a second, coarser rounding goes the right way. */
-float ks_double_to_odd_float(double value);
 
 /* Whole arrays; in and out do not overlap. */
 void ks_fp16_to_floats(const uint16_t *in, float *out, size_t count);
@@ -27,6 +25,7 @@ void ks_floats_to_fp16(const float *in, uint16_t *out, size_t count);
 void ks_floats_to_bf16(const float *in, uint16_t *out, size_t count);
 void ks_doubles_to_fp16(const double *in, uint16_t *out, size_t count); /* one rounding, not two */
 void ks_doubles_to_bf16(const double *in, uint16_t *out, size_t count);
+/* Rounded to odd: the last bit says whether the result is exact, so that a second, coarser rounding goes the right way. */
 void ks_doubles_to_odd_floats(const double *in, float *out, size_t count);
 
 /* Overflow gives infinity in E5M2, NaN in E4M3. */
