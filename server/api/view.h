@@ -52,7 +52,7 @@ typedef struct ks_api_view {
     ks_change_door change_door;
     const _Atomic int *state; /* ks_state */
     const _Atomic uint64_t *device_faults;
-    const _Atomic int *connections;      /* open on data listeners */
+    const ks_connections *connections;
     const _Atomic int64_t *tls_expiry_s; /* of the certificate; 0: there is none */
     /* any thread, atomic: */
     _Atomic int warm_done, warm_total;

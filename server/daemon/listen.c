@@ -327,7 +327,8 @@ static bool has_room(const ks_listener *listener, bool *replaces)
 {
     if (listener->daemon->workers && atomic_load(&listener->daemon->row->state) == KS_STATE_FAILED)
         return *replaces = false; /* its supervisor gives what waits to another worker */
-    const int above = atomic_load(&listener->daemon->row->connections) - (int)listener->daemon->config->connections;
+    const int above =
+        ks_connections_count(&listener->daemon->row->connections) - (int)listener->daemon->config->connections;
     *replaces = above >= 0;
     return above < 0 || (above < KS_ARRIVALS_MOST && choose_yielding(listener));
 }
@@ -335,12 +336,16 @@ static bool has_room(const ks_listener *listener, bool *replaces)
 static void hand_over(ks_listener *listener, ks_arrival *arrival)
 {
     int on = 1;
+    ks_connections *connections = &listener->daemon->row->connections;
     ks_shard *shard = arrival->replaces ? choose_yielding(listener) : NULL;
     if (shard == NULL) shard = choose_fewest(listener);
     setsockopt(arrival->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* fails on unix sockets, which need none */
-    atomic_fetch_add(&listener->daemon->row->connections, 1);
+    if (listener->daemon->workers)
+        ks_connections_take(connections);
+    else
+        ks_connections_add(connections);
     if (ks_shard_give(shard, arrival)) return;
-    atomic_fetch_sub(&listener->daemon->row->connections, 1);
+    ks_connections_remove(connections);
     ks_address_give(&arrival->address);
     close(arrival->fd);
 }
@@ -403,9 +408,10 @@ static int take_next(const ks_listener *listener, int at, ks_arrival *arrival, s
     return arrival->fd;
 }
 
-static void count_taken(const ks_listener *listener)
+/* Of a worker: it has left the channel, and is not open. */
+static void count_lost(const ks_listener *listener)
 {
-    if (listener->daemon->workers) atomic_fetch_add(&listener->daemon->row->taken, 1);
+    if (listener->daemon->workers) ks_connections_give_back(&listener->daemon->row->connections);
 }
 
 /* Takes what waits, as long as there is room. false: out of descriptors or memory, a pause is due. */
@@ -415,11 +421,13 @@ static bool accept_some(ks_listener *listener, int at)
     while (has_room(listener, &arrival.replaces)) {
         struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
         if (take_next(listener, at, &arrival, &from) >= 0) {
-            if (admit(listener, &arrival, &from)) hand_over(listener, &arrival);
-            count_taken(listener);
+            if (admit(listener, &arrival, &from))
+                hand_over(listener, &arrival);
+            else
+                count_lost(listener);
             continue;
         }
-        if (errno == ECONNABORTED) count_taken(listener); /* of a worker: it has left the channel, and is lost */
+        if (errno == ECONNABORTED) count_lost(listener);
         if (errno == EINTR || errno == ECONNABORTED) continue;
         return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
     }

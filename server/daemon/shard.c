@@ -98,7 +98,7 @@ static void taken_one(ks_shard *shard)
 /* Of the whole daemon, those on their way included. */
 static int above_limit(const ks_shard *shard)
 {
-    return atomic_load(&shard->daemon->row->connections) - (int)shard->daemon->config->connections;
+    return ks_connections_count(&shard->daemon->row->connections) - (int)shard->daemon->config->connections;
 }
 
 /* How many connections gave way for queued ones. */
@@ -137,7 +137,7 @@ static void close_handed(ks_shard *shard)
     while (take_one(shard, &next)) {
         close(next.fd);
         ks_address_give(&next.address);
-        atomic_fetch_sub(&shard->daemon->row->connections, 1);
+        ks_connections_remove(&shard->daemon->row->connections);
         taken_one(shard);
     }
 }

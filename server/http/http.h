@@ -27,11 +27,11 @@ typedef struct ks_http_options {
     ks_request_options
         request; /* engine NULL: the second listener (metrics, health, status only); count: set by ks_http_open */
     ks_api_view *api;
-    ks_token_store *tokens;   /* SIGHUP may replace them: followed for each request */
-    _Atomic int *connections; /* open on data listeners; any thread */
-    int wake_fd;              /* written to end an epoll wait */
-    int shard;                /* whose reader it is; -1: the second listener's */
-    bool tls;                 /* connections with TLS may come; ks_tls_publish_take has their certificate */
+    ks_token_store *tokens;      /* SIGHUP may replace them: followed for each request */
+    ks_connections *connections; /* those open are counted there; any thread */
+    int wake_fd;                 /* written to end an epoll wait */
+    int shard;                   /* whose reader it is; -1: the second listener's */
+    bool tls;                    /* connections with TLS may come; ks_tls_publish_take has their certificate */
 } ks_http_options;
 
 ks_status ks_http_open(const ks_http_options *options, ks_http **out, ks_error *error);

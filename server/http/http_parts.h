@@ -23,7 +23,7 @@ struct ks_http {
     ks_shard_metrics *metrics;
     ks_api_view *api;
     ks_token_store *token_store;
-    _Atomic int *connections; /* of the daemon, as the listener counts them */
+    ks_connections *connections; /* of the daemon, as the listener counts them */
     ks_infers *infers;
     struct MHD_Daemon *library;
     struct MHD_Daemon *tls; /* the library's, for connections with TLS; NULL: there are none */

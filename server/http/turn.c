@@ -37,7 +37,7 @@ void ks_http_forget(ks_http *http, ks_conn *conn)
 {
     ks_conns_give(&http->conns, conn);
     ks_metrics_add(http->metrics, KS_COUNT_connections, -1);
-    if (http->engine) atomic_fetch_sub(http->connections, 1);
+    if (http->engine) ks_connections_remove(http->connections);
 }
 
 /* A new one: its handshake, and all of its requests. */
@@ -56,7 +56,7 @@ void ks_http_add(ks_http *http, const ks_arrival *arrival)
         ks_address *address = arrival->address;
         close(arrival->fd);
         ks_address_give(&address);
-        if (http->engine) atomic_fetch_sub(http->connections, 1);
+        if (http->engine) ks_connections_remove(http->connections);
         return;
     }
     conn->http = http;

@@ -135,7 +135,7 @@ static void write_worker_connections(page *p)
 {
     for (int i = 0; i < workers_of(p); i++) {
         label_worker(p, &p->values->workers->row[i]);
-        ks_sheet_sample(&p->sheet, (uint64_t)atomic_load(&p->values->workers->row[i].connections));
+        ks_sheet_sample(&p->sheet, (uint64_t)ks_connections_count(&p->values->workers->row[i].connections));
     }
 }
 

@@ -28,7 +28,8 @@ struct http_bed {
     ks_budget *budget;
     ks_metrics *metrics;
     ks_token_store tokens;
-    _Atomic int state, connections;
+    _Atomic int state;
+    ks_connections connections;
     _Atomic uint64_t device_faults;
     _Atomic int64_t tls_expiry_s;
     ks_api_view api;
@@ -179,7 +180,7 @@ size_t http_bed_exchange(http_bed *bed, const uint8_t *bytes, size_t size, size_
     size_t got = 0;
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0, "a socket pair");
     http_switch_to_library(!bed->plain);
-    atomic_fetch_add(&bed->connections, 1);
+    ks_connections_add(&bed->connections);
     ks_http_add(bed->http, &(ks_arrival){.fd = pair[1], .loopback = true});
     for (size_t at = 0; at < size && !ended;) {
         const size_t n = step < size - at ? step : size - at;

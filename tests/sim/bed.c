@@ -128,7 +128,7 @@ static left find_left(void)
     ks_engine_stats stats;
     ks_engine_read_stats(engine_now(), &stats);
     const left rows[] = {{"sockets are open", sim_sockets_open()},
-                         {"connections are counted", atomic_load(&bed.daemon.row->connections)},
+                         {"connections are counted", ks_connections_count(&bed.daemon.row->connections)},
                          {"requests are in flight", ks_metrics_in_flight_now(bed.daemon.metrics)},
                          {"jobs are in the queue", (int64_t)stats.queue_depth},
                          {"jobs run", (int64_t)stats.running},
@@ -235,7 +235,7 @@ bool sim_bed_drains(void)
 
 void sim_bed_accept(int fd)
 {
-    atomic_fetch_add(&bed.daemon.row->connections, 1);
+    ks_connections_add(&bed.daemon.row->connections);
     const bool room = ks_shard_give(bed.shard, &(ks_arrival){.fd = fd, .loopback = true});
     sim_check(room, "no room in the shard's queue of connections", fd, 0);
 }

@@ -79,7 +79,7 @@ static void look_at_gauges(ks_board *board)
     const ks_api_view *view = board->view;
     const int shards = ks_view_engines(board->view, engines);
     int64_t now[KS_GAUGES] = {[KS_GAUGE_in_flight] = ks_metrics_in_flight_now(view->metrics),
-                              [KS_GAUGE_connections] = atomic_load(view->connections),
+                              [KS_GAUGE_connections] = ks_connections_count(view->connections),
                               [KS_GAUGE_inflight_bytes] = (int64_t)ks_budget_used(view->budget)};
     board->slot_bytes = board->lanes = 0;
     for (int i = 0; i < shards; i++) {

@@ -16,7 +16,7 @@ void ks_workers_json(const ks_workers *workers, ks_text *out)
                        ",\"last_exit\":%d,\"connections\":%d}",
                        i ? "," : "", row->device, row->uuid, ks_worker_word(row, ks_state_names),
                        atomic_load(&row->pid), atomic_load(&row->starts), atomic_load(&row->exit_code),
-                       atomic_load(&row->connections));
+                       ks_connections_count(&row->connections));
     }
     ks_text_puts(out, "]}");
 }
@@ -33,7 +33,7 @@ static void put_row(const ks_worker_row *row, ks_text *out)
         out,
         "</td><td>%d</td><td><a href=\"v2/plans?device=%d\">plans</a> <a href=\"v2/trace?device=%d\">trace</a>"
         "</td></tr>\n",
-        atomic_load(&row->connections), device, device);
+        ks_connections_count(&row->connections), device, device);
 }
 
 void ks_workers_page(const ks_workers *workers, ks_text *out)

@@ -44,11 +44,11 @@ bool ks_channel_give(int end, int fd, uint32_t listener)
     return TEMP_FAILURE_RETRY(sendmsg(end, &message, MSG_NOSIGNAL | MSG_DONTWAIT)) == (ssize_t)sizeof listener;
 }
 
-bool ks_channel_give_counted(int end, int fd, uint32_t listener, _Atomic uint64_t *given)
+bool ks_channel_give_counted(int end, int fd, uint32_t listener, ks_connections *of)
 {
-    atomic_fetch_add(given, 1); /* before it may be taken */
+    ks_connections_give(of); /* before it may be taken */
     if (ks_channel_give(end, fd, listener)) return true;
-    atomic_fetch_sub(given, 1);
+    ks_connections_give_back(of);
     return false;
 }
 

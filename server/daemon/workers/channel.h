@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "observe/workers/connections.h"
+
 /* In the place of a listener's number: */
 enum {
     KS_CHANNEL_PEER =
@@ -22,8 +24,8 @@ bool ks_channel_open(ks_channel *out); /* errno */
 void ks_channel_close(ks_channel *channel);
 /* Sends fd, which stays the caller's to close. false: the channel is full, or errno. */
 bool ks_channel_give(int end, int fd, uint32_t listener);
-/* The same, counted in *given, of a worker's row, where it could be sent. */
-bool ks_channel_give_counted(int end, int fd, uint32_t listener, _Atomic uint64_t *given);
+/* The same, counted among the connections of the worker whose channel it is, where it could be sent. */
+bool ks_channel_give_counted(int end, int fd, uint32_t listener, ks_connections *of);
 /* The next socket, non-blocking; -1: none is there (EAGAIN), it is lost for want of a descriptor (ECONNABORTED), or errno. */
 int ks_channel_take(int end, uint32_t *listener);
 /* How many it holds, as the end that takes sees it. */

@@ -74,18 +74,13 @@ static bool is_admin(const fleet *self, uint32_t listener)
     return strcmp(self->sockets->names[listener], KS_LISTEN_ADMIN) == 0;
 }
 
-static int pending(const ks_worker_row *row)
-{
-    return (int)(atomic_load(&row->given) - atomic_load(&row->taken));
-}
-
 /* Whether it takes connections of the data listeners. ready: and is no one that drains. A lost device's worker answers 503 at once, so that it has
  * always the fewest. */
 static bool takes(const ks_worker_row *row, bool ready, int64_t now_ns)
 {
     const int state = atomic_load(&row->state);
     return atomic_load(&row->accepts) && state != KS_STATE_FAILED && (!ready || state == KS_STATE_READY) &&
-           pending(row) < PENDING_MAX && !ks_worker_is_stuck(row, now_ns);
+           ks_connections_pending(&row->connections) < PENDING_MAX && !ks_worker_is_stuck(row, now_ns);
 }
 
 /* The one with the fewest connections, those on their way included; equals take turns. NULL: none takes any. */
@@ -96,7 +91,7 @@ static member *choose_fewest(fleet *self, bool ready)
     for (int i = 0; i < self->count; i++) {
         const int at = (self->turn + i) % self->count;
         const ks_worker_row *row = self->member[at].row;
-        const int have = atomic_load(&row->connections) + pending(row);
+        const int have = ks_connections_sum(&row->connections);
         if (!takes(row, ready, now_ns) || self->member[at].full_ns > now_ns || (best >= 0 && have >= fewest)) continue;
         best = at;
         fewest = have;
@@ -141,9 +136,9 @@ static bool give(fleet *self, member *to, int fd, uint32_t listener)
 {
     uint64_t times;
     const bool admin = is_admin(self, listener);
-    if (!admin) atomic_fetch_add(&to->row->given, 1);
-    if (ks_channel_give(admin ? to->admin.give : to->data.give, fd, listener)) return true;
-    if (!admin) atomic_fetch_sub(&to->row->given, 1);
+    if (admin ? ks_channel_give(to->admin.give, fd, listener)
+              : ks_channel_give_counted(to->data.give, fd, listener, &to->row->connections))
+        return true;
     to->full_ns = ks_now_ns() + full_pause_ns;
     if (ks_log_due(&self->faults, ks_now_ns(), &times))
         KS_LOG(KS_LOG_WARN, "a connection cannot be handed over; it waits", KS_TEXT("error", strerror(errno)),
@@ -184,7 +179,7 @@ static void accept_some(fleet *self, uint32_t listener)
 /* Of one that is down: it may have ended between taking one and counting it, and another worker may just have given it one. */
 static void count_given(member *one)
 {
-    atomic_store(&one->row->taken, atomic_load(&one->row->given) - (uint64_t)ks_channel_holds(one->data.take));
+    ks_connections_set_down(&one->row->connections, ks_channel_holds(one->data.take));
 }
 
 /* Of a worker that has ended, or is stuck: what its channel still holds goes to others, or waits there until one takes some. */
@@ -197,7 +192,8 @@ static void give_again(fleet *self, member *one, bool admin)
         if (!to || to == one) break;
         const int fd = ks_channel_take(end, &listener);
         if (fd < 0 && errno != ECONNABORTED) break;
-        if (!admin) atomic_fetch_sub(&one->row->given, 1); /* also one that descriptors were out for: it is gone */
+        if (!admin)
+            ks_connections_give_back(&one->row->connections); /* also one that descriptors were out for: it is gone */
         if (fd >= 0 && listener < (uint32_t)self->sockets->count)
             give_take(self, fd, listener);
         else if (fd >= 0)
@@ -340,7 +336,7 @@ static void ended(fleet *self, member *one, int status)
     const int pid = atomic_exchange(&row->pid, 0);
     ks_workers_let_go(self->workers, pid);
     atomic_store(&row->exit_code, code);
-    atomic_store(&row->connections, 0);
+    count_given(one);
     give_again(self, one, false);
     give_again(self, one, true);
     if (!self->stopping) {
@@ -372,7 +368,8 @@ static void look_at_stuck(fleet *self)
         one->is_stuck = stuck;
         if (one->process.pid == 0) count_given(one);
         const bool out = stuck || one->process.pid == 0 || atomic_load(&one->row->state) == KS_STATE_FAILED;
-        if (out && pending(one->row) > 0 && has_taker(self, self->data_listener)) give_again(self, one, false);
+        if (out && ks_connections_pending(&one->row->connections) > 0 && has_taker(self, self->data_listener))
+            give_again(self, one, false);
         if (stuck || one->process.pid == 0) give_again(self, one, true);
     }
 }

@@ -65,7 +65,7 @@ static void keep_take(ks_changes *self, int fd, const ks_change_tail *tail)
 void ks_changes_give_kept(const ks_changes *self, int row, int fd)
 {
     if (!ks_channel_give_counted(self->daemon->give_fds[2 * row], fd, KS_CHANNEL_KEEP,
-                                 &self->daemon->workers->row[row].given))
+                                 &self->daemon->workers->row[row].connections))
         KS_LOG(KS_LOG_WARN, "a model's file is not kept by another worker", KS_INT("row", row));
 }
 

@@ -65,7 +65,7 @@ static void open_part(ks_play_part *part, ks_daemon *daemon, int row, uint32_t c
     }
     part->fd = ends[0];
     if (!ks_channel_give_counted(daemon->give_fds[2 * row], ends[1], KS_CHANNEL_PEER | change,
-                                 &daemon->workers->row[row].given))
+                                 &daemon->workers->row[row].connections))
         end_part(part, false);
     close(ends[1]);
 }

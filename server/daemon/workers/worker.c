@@ -37,7 +37,8 @@ static bool give(void *context, int row, int fd, bool second, bool loopback)
     const int number = second ? daemon->second_number : daemon->data_number[loopback];
     if (number < 0) return false;
     if (second) return ks_channel_give(daemon->give_fds[2 * row + 1], fd, (uint32_t)number);
-    return ks_channel_give_counted(daemon->give_fds[2 * row], fd, (uint32_t)number, &daemon->workers->row[row].given);
+    return ks_channel_give_counted(daemon->give_fds[2 * row], fd, (uint32_t)number,
+                                   &daemon->workers->row[row].connections);
 }
 
 void ks_worker_open_hand_over(ks_daemon *daemon, const ks_listen_sockets *sockets)

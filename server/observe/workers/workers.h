@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/text.h"
+#include "observe/workers/connections.h"
 
 #define KS_WORKER_STUCK_NS 2000000000LL
 enum { KS_WORKERS_MAX = 16, KS_VERDICTS_KEPT = 64, KS_WORKER_UUID_MAX = 64 };
@@ -40,20 +41,19 @@ typedef struct ks_worker_row {
     int sharing;                   /* workers that have its processors, itself included */
     char uuid[KS_WORKER_UUID_MAX]; /* of its GPU; "": it has none */
     /* the supervisor's: */
-    _Atomic int pid;                /* 0: it is down */
-    _Atomic int exit_code;          /* of the last one that ended; -1: none has */
-    _Atomic int needs;              /* ks_recovery: of its GPU, before it can be started again */
-    _Atomic uint64_t starts, given; /* given: connections, to its channel */
+    _Atomic int pid;       /* 0: it is down */
+    _Atomic int exit_code; /* of the last one that ended; -1: none has */
+    _Atomic int needs;     /* ks_recovery: of its GPU, before it can be started again */
+    _Atomic uint64_t starts;
     /* the worker's, while it is up: */
-    _Atomic int state;       /* ks_state */
-    _Atomic int connections; /* open on data listeners */
-    _Atomic int64_t beat_ns; /* when its main thread had its last turn; 0: it has none yet */
-    _Atomic uint64_t taken;  /* of those given */
-    _Atomic bool accepts;    /* takes connections of the data listeners */
-    _Atomic bool admits;     /* of the second one */
-    _Atomic bool served;     /* has taken some since its start, which clears it */
-    _Atomic bool asks;       /* takes connections of other workers, and wants what they have */
-    _Atomic bool joined;     /* has what the others have, and takes part in their changes; the supervisor ends it */
+    _Atomic int state;          /* ks_state */
+    _Atomic int64_t beat_ns;    /* when its main thread had its last turn; 0: it has none yet */
+    _Atomic bool accepts;       /* takes connections of the data listeners */
+    _Atomic bool admits;        /* of the second one */
+    _Atomic bool served;        /* has taken some since its start, which clears it */
+    _Atomic bool asks;          /* takes connections of other workers, and wants what they have */
+    _Atomic bool joined;        /* has what the others have, and takes part in their changes; the supervisor ends it */
+    ks_connections connections; /* those on their way are the givers' to count */
     /* futexes: documents that want a new text; texts made */
     _Atomic uint32_t wanted, made;
     _Atomic uint64_t ask; /* of other workers, for a part (ask.h); 0: none yet */

@@ -136,6 +136,7 @@ void host_channel_name(int channel, int row, bool admin);
 int host_channel_row(int channel);
 bool host_channel_is_admin(int channel);
 int host_channels(void);
+int host_channel_sending(int row);   /* workers that have counted one for that row, and not sent it yet */
 struct ks_workers *host_table(void); /* NULL: not yet */
 int host_close(int fd);
 bool host_listens(int listener);
@@ -149,6 +150,7 @@ void host_lives_begin(void);
 _Noreturn void host_live(host_process *process);
 void host_life_ends(host_process *process);
 bool host_life_served(const host_process *process); /* it has been ready */
+int host_life_holds(const host_process *process);   /* connections of the data listeners */
 
 /* --- devices.c: NVML, nodes --- */
 void host_devices_begin(void);
@@ -170,6 +172,7 @@ void rules_accepted(int link, int process);
 void rules_sent(int link, int channel);
 void rules_received(int link, int channel);
 void rules_taken(int link);
+void rules_counts(void);      /* connections of workers, whenever a thread may give way */
 void rules_lost(int link);    /* by the kernel: no program can help it */
 void rules_freed(int link);   /* its last descriptor, and it is in no channel */
 void rules_asked(int signal); /* sent to the supervisor */

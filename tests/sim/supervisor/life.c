@@ -61,6 +61,11 @@ bool host_life_served(const host_process *process)
     return process->life && process->life->served;
 }
 
+int host_life_holds(const host_process *process)
+{
+    return process->life ? process->life->count : 0;
+}
+
 void host_life_ends(host_process *process)
 {
     if (host.gpus && process->row >= 0 && sim_one_in(2)) host_device_draw(process->row);
@@ -83,7 +88,7 @@ static void hold(host_life *self, int fd, bool data)
 static void let_go(host_life *self, held *one)
 {
     host_close(one->fd);
-    if (one->data) atomic_fetch_sub(&self->daemon.row->connections, 1);
+    if (one->data) ks_connections_remove(&self->daemon.row->connections);
     if (one->data) self->count--;
     one->fd = -1;
 }
@@ -114,6 +119,7 @@ static void look_at_held(host_life *self)
 bool __wrap_ks_shard_give(ks_shard *shard, const ks_arrival *arrival)
 {
     (void)shard;
+    if (mine()->daemon.workers) rules_counts();
     host_enter(SIM_US);
     hold(mine(), arrival->fd, true);
     return true;

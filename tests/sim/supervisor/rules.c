@@ -70,8 +70,7 @@ static bool faults_may_come(void)
 static bool is_full(const ks_worker_row *at)
 {
     enum { NEARLY = 12 };
-    const uint64_t room = host.messages < NEARLY ? (uint64_t)host.messages : NEARLY;
-    return atomic_load(&at->given) - atomic_load(&at->taken) >= room;
+    return ks_connections_pending(&at->connections) >= (host.messages < NEARLY ? host.messages : NEARLY);
 }
 
 /* --- connections -------------------------------------------------------------------------------------------------- */
@@ -109,9 +108,28 @@ static void check_taker(int link, int channel, bool back)
               "a connection is given to a worker that is stuck, or has no device", link, index);
 }
 
-static int64_t have(const ks_worker_row *at)
+/* Those that it has, on their way included; it has counted some of them, and the others are pending. */
+static int really_has(int index, const host_process *process)
 {
-    return atomic_load(&at->connections) + (int64_t)(atomic_load(&at->given) - atomic_load(&at->taken));
+    int has = host_life_holds(process);
+    for (int i = 0; i < HOST_LINKS; i++) {
+        const link_t *one = &rules.link[i];
+        const bool its =
+            one->channel >= 0 && host_channel_row(one->channel) == index && !host_channel_is_admin(one->channel);
+        has += its && (one->place == IN_CHANNEL || (one->place == IN_HAND && one->process == process->pid));
+    }
+    return has + host_channel_sending(index);
+}
+
+/* What the supervisor chooses by. */
+void rules_counts(void)
+{
+    for (int i = 0; i < host.workers; i++) {
+        const host_process *process = host_of_row(i);
+        if (rules.row[i].down || !process || process->state != HOST_RUNS || !process->has_begun) continue;
+        const int counted = ks_connections_sum(&row_of(i)->connections), has = really_has(i, process);
+        sim_check(counted == has, "a connection is counted twice, or not at all", counted, has);
+    }
 }
 
 /* To the one with the fewest, as long as little has changed since it was chosen. */
@@ -125,8 +143,8 @@ static void check_spread(int link, int index)
         const ks_worker_row *at = row_of(i);
         const bool ready = atomic_load(&at->accepts) && atomic_load(&at->state) == KS_STATE_READY;
         if (i == index || !ready || !rules.good[i] || ks_worker_is_stuck(at, rules.read_ns) || is_full(at)) continue;
-        sim_check(have(to) - 1 <= have(at) + CHANGES,
-                  "a connection is given to a worker that has more than another one", link, have(to) - 1 - have(at));
+        const int more = ks_connections_sum(&to->connections) - 1 - ks_connections_sum(&at->connections);
+        sim_check(more <= CHANGES, "a connection is given to a worker that has more than another one", link, more);
     }
 }
 
@@ -139,6 +157,7 @@ void rules_sent(int link, int channel)
     if (own && !host_channel_is_admin(channel) && !faults_may_come()) check_spread(link, host_channel_row(channel));
     one->place = IN_CHANNEL;
     one->channel = channel;
+    rules_counts();
 }
 
 void rules_received(int link, int channel)
@@ -463,7 +482,7 @@ static void look_at_counts(void)
         const int index = host_channel_row(i);
         if (index < 0 || host_channel_is_admin(i) || rules.row[index].down) continue;
         const ks_worker_row *at = row_of(index);
-        const int64_t pending = (int64_t)(atomic_load(&at->given) - atomic_load(&at->taken));
+        const int pending = ks_connections_pending(&at->connections);
         sim_check(pending == host_channel_held(i), "connections on their way are counted wrongly", pending,
                   host_channel_held(i));
     }

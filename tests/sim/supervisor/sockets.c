@@ -18,6 +18,7 @@ typedef struct channel {
     int count, ends; /* messages; ends that are open: 1 give, 2 take */
     int row;         /* -1: not known yet */
     bool admin;
+    int sending; /* threads that are about to add a message, also where they ended with their process */
     int link[MESSAGES];
     uint32_t word[MESSAGES];
 } channel;
@@ -39,7 +40,7 @@ void host_sockets_begin(void)
     memset(link_object, 0, sizeof link_object);
     memset(link_gone, 0, sizeof link_gone);
     for (int i = 0; i < CHANNELS; i++) {
-        channels[i].count = channels[i].ends = 0;
+        channels[i].count = channels[i].ends = channels[i].sending = 0;
         channels[i].row = -1;
     }
     channels_made = 0;
@@ -239,6 +240,14 @@ bool host_channel_is_admin(int index)
     return channels[index].admin;
 }
 
+int host_channel_sending(int row)
+{
+    int sending = 0;
+    for (int i = 0; i < channels_made; i++)
+        if (channels[i].row == row && !channels[i].admin) sending += channels[i].sending;
+    return sending;
+}
+
 int host_channel_held(int index)
 {
     return channels[index].count;
@@ -253,9 +262,11 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
 {
     int handed;
     (void)flags;
-    host_enter(1800);
     const host_object *end = host_named(fd, HOST_CHANNEL);
     channel *one = &channels[end->index];
+    one->sending++;
+    host_enter(1800);
+    one->sending--;
     sim_check(!end->takes, "a socket is given to the wrong end", fd, 0);
     memcpy(&handed, CMSG_DATA(CMSG_FIRSTHDR(message)), sizeof handed);
     const int link = host_named(handed, HOST_LINK)->index;

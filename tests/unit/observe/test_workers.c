@@ -136,6 +136,64 @@ static void one_without_a_turn_is_stuck(void **state)
     assert_true(ks_worker_is_stuck(row, ks_now_ns() + 2 * KS_WORKER_STUCK_NS));
 }
 
+/* --- its connections ---------------------------------------------------------------------------------------------- */
+
+static void has(const ks_connections *of, int open, int pending)
+{
+    assert_int_equal(ks_connections_count(of), open);
+    assert_int_equal(ks_connections_pending(of), pending);
+    assert_int_equal(ks_connections_sum(of), open + pending);
+}
+
+static void connections_are_open_or_on_their_way(void **state)
+{
+    (void)state;
+    ks_connections *of = &workers->row[0].connections;
+    has(of, 0, 0);
+    for (int i = 0; i < 3; i++) ks_connections_give(of);
+    has(of, 0, 3);
+    ks_connections_take(of);
+    has(of, 1, 2);
+    ks_connections_give_back(of);
+    has(of, 1, 1);
+    ks_connections_add(of);
+    has(of, 2, 1);
+    ks_connections_remove(of);
+    has(of, 1, 1);
+    ks_connections_set_down(of, 5);
+    has(of, 0, 5);
+}
+
+/* Given, then taken or given back, then closed; one at a time. */
+static _Noreturn void serve_one_by_one(void)
+{
+    for (unsigned i = 0;; i++) {
+        ks_connections *of = &workers->row[1].connections;
+        ks_connections_give(of);
+        if (i % 3 == 2) {
+            ks_connections_give_back(of);
+        } else {
+            ks_connections_take(of);
+            ks_connections_remove(of);
+        }
+    }
+}
+
+static void a_connection_is_counted_once(void **state)
+{
+    (void)state;
+    enum { LOOKS = 300000 };
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) serve_one_by_one();
+    for (int i = 0; i < LOOKS; i++) {
+        const int sum = ks_connections_sum(&workers->row[1].connections);
+        assert_true(sum == 0 || sum == 1);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
 /* --- two processes, as workers are -------------------------------------------------------------------------------- */
 
 static _Noreturn void publish(void)
@@ -252,6 +310,8 @@ int main(void)
         cmocka_unit_test(what_is_no_family_is_left_out),
         cmocka_unit_test_setup_teardown(a_text_is_there_while_its_worker_is, open_table, close_table),
         cmocka_unit_test_setup_teardown(one_without_a_turn_is_stuck, open_table, close_table),
+        cmocka_unit_test_setup_teardown(connections_are_open_or_on_their_way, open_table, close_table),
+        cmocka_unit_test_setup_teardown(a_connection_is_counted_once, open_table, close_table),
         cmocka_unit_test_setup_teardown(a_text_that_is_asked_for_is_new, open_table, close_table),
         cmocka_unit_test_setup_teardown(a_part_is_what_was_asked_for, open_table, close_table),
         cmocka_unit_test_setup_teardown(one_that_has_no_part_is_missing, open_table, close_table),
