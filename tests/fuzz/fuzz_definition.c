@@ -1,14 +1,17 @@
 /* A model's definition of any bytes: the reader ends, with a sentence or with a chain; what it has accepted resolves, has a program, and
- * the program gives what its nodes give one by one, each value in memory of its own. */
+ * the program gives what its nodes give one by one, each value in memory of its own.
+ *
+ * Input  a document; or CHOICES, which begins none, and bytes by which one is written (definition_writer.h). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "chain_run.h"
+#include "definition_writer.h"
 #include "fuzz.h"
 #include "models/definition.h"
 
-enum { WORK_MAX = 1 << 20, BYTES_MAX = 1 << 20 };
+enum { WORK_MAX = 1 << 20, BYTES_MAX = 1 << 20, CHOICES = 0xFF };
 
 /* Resident tensors of a few shapes, by the name's first letter. */
 static ks_tensor resident_tensor(const char *name, void *memory)
@@ -38,10 +41,10 @@ static void bind(ks_definition *definition, unsigned char *memory)
 static void fill(const ks_tensor *tensor, void *memory, int input)
 {
     const size_t element = ks_dtype_size(tensor->dtype), count = tensor->size_bytes / element;
+    memset(memory, 0, tensor->size_bytes);
     for (size_t i = 0; i < count; i++) {
         const float value = (float)((i * 7 + (size_t)input * 3) % 13) / 4 - 1;
         unsigned char *const at = (unsigned char *)memory + i * element;
-        memset(at, 0, element);
         if (tensor->dtype == KS_FP32)
             memcpy(at, &value, sizeof value);
         else
@@ -70,14 +73,14 @@ static void try_batch(const ks_definition *definition, int64_t batch)
     if (small) assert(chain_is_right(&spec, fill));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void try_document(const char *text, size_t length)
 {
     static unsigned char memory[4 * 4 * 8 + KS_PAD];
     ks_definition *definition = NULL;
     ks_error error = {0};
-    const ks_status status = ks_definition_read("fuzzed", (const char *)data, size, &definition, &error);
+    const ks_status status = ks_definition_read("fuzzed", text, length, &definition, &error);
     assert((status == KS_OK) == (definition != NULL) && (status == KS_OK || error.text[0]));
-    if (status != KS_OK) return 0;
+    if (status != KS_OK) return;
     bind(definition, memory);
     if (ks_definition_infer(definition, &error) == KS_OK) {
         assert(definition->model.outputs >= 1 && definition->model.op == &definition->chain.op);
@@ -87,5 +90,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert(error.text[0]);
     }
     ks_definition_free(&definition);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static char text[DEFINITION_TEXT_MAX];
+    if (size > 0 && data[0] == CHOICES)
+        try_document(text, definition_write(data + 1, size - 1, text));
+    else
+        try_document((const char *)data, size);
     return 0;
 }
