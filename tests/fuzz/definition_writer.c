@@ -59,7 +59,7 @@ static bool has_room(const writer *w)
 
 static ks_tensor choose_tensor(writer *w)
 {
-    static const int64_t lengths[] = {4, 1, 2, 3, 6, 8, 5, 16};
+    static const int64_t lengths[] = {4, 16, 1, 2, 3, 8, 32, 5}; /* rows of 16 FP32 are views where they are sliced */
     ks_tensor out = {.dtype = choose(w, 3) ? KS_FP32 : (ks_dtype)choose(w, KS_BYTES), .rank = choose(w, 5)};
     for (int i = 0; i < out.rank; i++) out.dims[i] = lengths[choose(w, sizeof lengths / sizeof *lengths)];
     const int like = w->values ? choose(w, 2 * w->values) : 0; /* often one that fits another one */
@@ -317,19 +317,67 @@ static void write_reshape(writer *w)
     add(w, &out);
 }
 
+/* Some of the first dimension, by the shorter name. */
+static bool write_slice(writer *w)
+{
+    const int from = w->values - 1 - choose(w, w->values);
+    ks_tensor out = w->value[from];
+    if (out.rank == 0 || out.dims[0] < 2) return false;
+    const int rows = (int)out.dims[0], start = choose(w, rows), end = start + 1 + choose(w, rows - start);
+    put(w,
+        "%s{\"name\":\"n%d\",\"op\":\"slice\",\"inputs\":[\"v%d\"],\"outputs\":[\"v%d\"],\"parameters\":"
+        "{\"axis\":0,\"start\":%d,\"end\":%d}}",
+        w->nodes ? "," : "", w->nodes, from, w->values, start, end);
+    w->nodes++;
+    out.dims[0] = end - start;
+    add(w, &out);
+    return true;
+}
+
+static bool fit(const ks_tensor *a, const ks_tensor *b)
+{
+    return a->dtype == b->dtype && a->rank == b->rank && a->rank > 0 &&
+           memcmp(a->dims + 1, b->dims + 1, sizeof a->dims - sizeof a->dims[0]) == 0;
+}
+
+/* Values one behind the other, that fit: nodes in front make them in their parts. */
+static bool write_concat(writer *w)
+{
+    int in[4] = {w->values - 1 - choose(w, w->values)}, count = 1;
+    ks_tensor out = w->value[in[0]];
+    for (int tries = 0; tries < 8 && count < 4; tries++) {
+        const int at = w->values - 1 - choose(w, w->values);
+        if (!fit(&out, &w->value[at])) continue;
+        in[count++] = at;
+        out.dims[0] += w->value[at].dims[0];
+    }
+    if (count < 2) return false;
+    put(w, "%s{\"name\":\"n%d\",\"op\":\"concat\",\"inputs\":[", w->nodes ? "," : "", w->nodes);
+    w->nodes++;
+    for (int i = 0; i < count; i++) put(w, "%s\"v%d\"", i ? "," : "", in[i]);
+    put(w, "],\"outputs\":[\"v%d\"],\"parameters\":{\"axis\":0}}", w->values);
+    add(w, &out);
+    return true;
+}
+
+static void write_node(writer *w, int ops)
+{
+    const int form = choose(w, 8);
+    const int which = form < 5 ? choose(w, ops + 1) : 4; /* maps join others */
+    if ((form == 6 && write_slice(w)) || (form == 7 && write_concat(w))) return;
+    if (which == ops)
+        write_reshape(w);
+    else
+        for (int tries = 0; tries < TRIES && !write_op(w, ks_ops[which]);) tries++;
+}
+
 static void write_nodes(writer *w)
 {
     int ops = 0;
     while (ks_ops[ops]) ops++;
     const int count = 1 + choose(w, NODES_MAX);
     put(w, ",\"nodes\":[");
-    for (int i = 0; i < count && has_room(w); i++) {
-        const int which = choose(w, 2) ? choose(w, ops + 1) : 4 + 5 * choose(w, 2); /* maps and layouts join others */
-        if (which == ops)
-            write_reshape(w);
-        else
-            for (int tries = 0; tries < TRIES && !write_op(w, ks_ops[which]);) tries++;
-    }
+    for (int i = 0; i < count && has_room(w); i++) write_node(w, ops);
     put(w, "]");
 }
 

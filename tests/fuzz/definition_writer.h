@@ -1,5 +1,5 @@
 /* Writes definitions of models that are right, or nearly so: each byte of a fuzzer's input is one choice. Changed bytes of a document are
- * hardly ever one that has shapes; changed choices mostly are. */
+ * hardly ever one that has shapes; changed choices mostly are. What a kept input writes changes with this file and with the operations. */
 #ifndef KS_DEFINITION_WRITER_H
 #define KS_DEFINITION_WRITER_H
 #include <stddef.h>
