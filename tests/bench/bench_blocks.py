@@ -10,7 +10,7 @@ bench_blocks.py KERNSERVE [--backend cuda] [--only BLOCKS] [--seconds 1] [--roun
   mlp128, mlp768, mlp768_1, encoder384, encoder1024    other sizes
 
 A block is loaded by PUT with resident weights, and asked by one connection. Device time is that between the stamps of its first and its last
-kernel, of which /v2/plans has the sum: the median, and the least, of means over some requests each. `in a graph` of a step: what each of
+kernel, of which /plan has the mean: the median, and the least, of means over some requests each. `in a graph` of a step: what each of
 eight more of it adds to a model of that step alone; its weights above 16 MiB change from one to the next, as in the block. `by events`: with profile=1,
 without a graph. Values are set beside float64, where the same nodes in float64 with each result rounded to BF16 are off, too: twice that is the
 bound. One request is one launch of one graph by the counters. Where torch with CUDA can be imported, a process of its own times the same block
@@ -31,7 +31,7 @@ import numpy as np
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "http"), HERE]
 from bench_resident import Work, drop, in_turns, line, put, shape_of  # noqa: E402
-from daemon import Daemon, Remote, check, measured, metric, request, wrongs  # noqa: E402
+from daemon import Daemon, Remote, check, comes_to, metric, request, wrongs  # noqa: E402
 
 EPSILON, MORE, LARGE, WINDOW = 1e-5, 8, 16 << 20, 25
 # what, its lengths, one product for queries, keys and values; wanted us of device time; torch.compile in a graph on an H200 (2026-11-23)
@@ -170,23 +170,23 @@ class Served:
     def plan(self):
         return json.loads(self.connection.ask(request("GET", "/v2/models/%s/plan%s" % (self.name, self.query))).body)
 
-    def counts(self):
-        """Of the plans of this model: jobs, launches, hits of graphs, microseconds of kernels."""
-        plans = json.loads(Remote("127.0.0.1:%d" % self.daemon.admin_port).get("/v2/plans?top=4096").body)["plans"]
-        return np.sum([[plan[name] for name in ("jobs", "launches", "graph_hits", "busy_us")] for plan in plans if plan["model_name"] == self.name] or [[0] * 4], axis=0)
+    def timed(self):
+        """Runs whose kernels were timed, and microseconds of them all; NaN where there are no stamps."""
+        found = self.plan()["measured"]
+        return found["runs"], found["runs"] * (found["us"] or math.nan if found["runs"] else 0)
 
     def device_us(self, seconds):
         """Median and least over windows of requests, and `compute` of each request in Server-Timing."""
         for _ in range(WINDOW):
             self.ask()
         found, compute, until = [], [], time.monotonic() + seconds
-        before = self.counts()
+        before = self.timed()
         while len(found) < 3 or time.monotonic() < until:
             for _ in range(WINDOW):
                 compute.append(float(re.search("compute;dur=([0-9.]+)", self.ask().header("server-timing"))[1]) * 1e3)
-            now = self.counts()
-            check(now[0] - before[0] == WINDOW, self.name, "requests", now, before)
-            found.append((now[3] - before[3]) / WINDOW)
+            now = self.timed()
+            check(now[0] - before[0] == WINDOW, self.name, "timed runs", now, before)
+            found.append((now[1] - before[1]) / WINDOW)
             before = now
         return statistics.median(found), min(found), compute
 
@@ -203,11 +203,10 @@ def one_launch(served, backend, requests=100):
         text = served.daemon.metrics()
         return [metric(text, name) or 0 for name in names]
 
-    before, plan = read(), served.counts()
+    before = read()
     graphs = {re.search("graph;desc=([a-z]+)", served.ask().header("server-timing"))[1] for _ in range(requests)}
     launches, by_graph = (now - then for now, then in zip(read(), before))
-    hits = served.counts()[2] - plan[2]
-    check(launches == requests and (backend == "cpu" or (by_graph == requests and hits == requests and graphs == {"hit"})), served.name, launches, by_graph, hits, graphs)
+    check(launches == requests and (backend == "cpu" or (by_graph == requests and graphs == {"hit"})), served.name, launches, by_graph, graphs)
     print("%-8s %d requests: %d launches, %d of them by a graph, graph;desc=%s" % (served.name, requests, launches, by_graph, ",".join(graphs)))
 
 
@@ -250,7 +249,13 @@ def steps_of(served, block, values, given):
     for _ in range(20):
         answer = served.ask("&profile=1")
     plan, rows = served.plan(), []
-    for step in plan["steps"]:
+    trace = Remote("127.0.0.1:%d" % served.daemon.admin_port).get("/v2/trace?ms=5000").body.decode()
+    steps = [step for step in plan["steps"] if step["nodes"]]
+    names = [step["nodes"][0] for step in steps]
+    check(len(steps) == len(plan["steps"]), "copies beside", names)
+    check(all('"name":"%s"' % name in trace for name in names), "the trace has no step of", names)
+    check(answer.header("server-timing").count("node;") == len(names), answer.header("server-timing"))
+    for step in steps:
         us = step_us(served.daemon, block, step["nodes"], values, given.seconds / 10)
         ops = [(node["parameters"] if node["op"] == "map" else node)["op"] for name in step["nodes"] for node in block.nodes if node["name"] == name]
         rows.append((us, step["us"] or 0, step["roofline_us"] or 0, " + ".join(ops), "x".join(map(str, step["outputs"][0]["shape"])), step["kernel"]))
@@ -259,10 +264,6 @@ def steps_of(served, block, values, given):
     print("         in a graph  by events  roofline us   share")
     for us, events, roofline, ops, shape, kernel in sorted(rows, reverse=True):
         print("         %10.2f %10.2f %12.2f %6.1f%%  %s %s  %s" % (us, events, roofline, 100 * us / total, ops, shape, kernel))
-    trace = Remote("127.0.0.1:%d" % served.daemon.admin_port).get("/v2/trace?ms=60000").body.decode()
-    names = [step["nodes"][0] for step in plan["steps"]]
-    check(all('"name":"%s"' % name in trace for name in names), "the trace has no step of", names)
-    check(answer.header("server-timing").count("node;") == len(names), answer.header("server-timing"))
     return total
 
 
@@ -273,6 +274,8 @@ def torch_blocks(folder, blocks, mode):
     """A line of JSON for each block and side; its output lies in the folder."""
     import torch
     import torch.nn.functional as F
+    if not torch.cuda.is_available():
+        sys.exit("torch has no CUDA")
 
     def load(path):
         return {name: torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).cuda() for name, bits in np.load(path).items()}
@@ -332,10 +335,6 @@ def opponents(folder, blocks, given):
     if given.backend != "cuda" or given.small or given.torch_seconds <= 0:
         print("PyTorch: left out (%s)" % ("--small" if given.small else "--backend cpu" if given.backend != "cuda" else "--torch-seconds 0"))
         return {}
-    asked = subprocess.run([sys.executable, "-c", "import torch; print(torch.cuda.is_available())"], capture_output=True, text=True)
-    if asked.stdout.strip() != "True":
-        print("PyTorch: left out (%s)" % ("no CUDA" if asked.returncode == 0 else asked.stderr.strip().splitlines()[-1]))
-        return {}
     words = [sys.executable, "-B", os.path.abspath(__file__), "-", "--torch-of", folder, "--only", ",".join(blocks), "--torch-mode", given.torch_mode]
     with open(os.path.join(folder, "torch.txt"), "w+") as said:
         try:
@@ -346,7 +345,7 @@ def opponents(folder, blocks, given):
         lines = said.read().splitlines()
     found = [json.loads(text) for text in lines if text.startswith("{")]
     if code:
-        print("PyTorch: ended with %s behind %d of %d figures; %s" % (code, len(found), 2 * len(blocks), lines[-1][:200] if lines else ""))
+        print("PyTorch: %d of %d figures, the others are left out (ended with %s): %s" % (len(found), 2 * len(blocks), code, lines[-1][:200] if lines else ""))
     return {(each["block"], each["side"]): (each["us"], np.load(os.path.join(folder, "%(block)s.%(side)s.npy" % each))) for each in found}
 
 
@@ -424,7 +423,7 @@ def main():
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         with Daemon(given.kernserve, "--backend", given.backend, *options) as daemon:
-            measured(daemon)
+            comes_to(lambda: "\nkernserve_ceiling_copy_bytes_per_second " in daemon.metrics(), True)  # the device's ceilings are measured by then
             for name in names:
                 results[name] = measure(daemon, name, given, folder)
             check(daemon.stop() == 0, "the daemon's end")
