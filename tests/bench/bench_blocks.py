@@ -422,7 +422,8 @@ def main():
         return
     results = {}
     with tempfile.TemporaryDirectory() as folder:
-        with Daemon(given.kernserve, "--backend", given.backend, *options) as daemon:
+        slots = ("--threads", "2", "--pinned-bytes", "64M" if given.small else "1G")  # of up to 16 MiB: what is above them has no graph
+        with Daemon(given.kernserve, "--backend", given.backend, *slots, *options) as daemon:
             comes_to(lambda: "\nkernserve_ceiling_copy_bytes_per_second " in daemon.metrics(), True)  # the device's ceilings are measured by then
             for name in names:
                 results[name] = measure(daemon, name, given, folder)
