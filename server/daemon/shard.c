@@ -44,7 +44,8 @@ struct ks_shard {
     /* this thread only: */
     bool drained, lost, captured, clean;
     bool crowded; /* more connections than a turn makes room for have come */
-    int64_t now_ns, expired_ns, checked_ns, quiet_since_ns;
+    bool rests_shortly;
+    int64_t now_ns, expired_ns, checked_ns, quiet_since_ns, rest_since_ns;
 };
 
 /* --- connections in ----------------------------------------------------------------------------------------------- */
@@ -159,6 +160,25 @@ int64_t ks_shard_turned_ns(const ks_shard *shard)
 
 /* --- a turn ------------------------------------------------------------------------------------------------------- */
 
+/* The next request of a client that waits for each response comes within microseconds: to fall asleep and to be woken would take as long.
+ * A shard whose last rest was longer sleeps at once, so that seldom requests cost no more. On the CPU the client may need the core. */
+static bool is_short(const ks_shard *shard)
+{
+    return shard->daemon->device_info.polled && shard->now_ns - shard->rest_since_ns < shard->daemon->config->busy_poll;
+}
+
+static bool rests_awake(const ks_shard *shard)
+{
+    return shard->rests_shortly && is_short(shard);
+}
+
+static void note_rest(ks_shard *shard, bool happened)
+{
+    if (!happened && !ks_engine_running(shard->engine)) return;
+    if (happened) shard->rests_shortly = is_short(shard);
+    shard->rest_since_ns = shard->now_ns;
+}
+
 /* How long nothing can happen without an event of a descriptor. */
 static int64_t may_sleep_ns(const ks_shard *shard)
 {
@@ -170,6 +190,7 @@ static int64_t may_sleep_ns(const ks_shard *shard)
     }
     if (ks_engine_ready(shard->engine)) return ks_engine_running(shard->engine) ? expire_ns : 0;
     if (ks_engine_running(shard->engine) || shard->drained) return expire_ns;
+    if (rests_awake(shard)) return 0;
     const int64_t tune_ns = ks_engine_tune_wait_ns(shard->engine);
     const int64_t most_ns = ks_engine_dirty(shard->engine) ? expire_ns : asleep_ns;
     return tune_ns < most_ns ? tune_ns : most_ns;
@@ -251,8 +272,10 @@ static void turn(ks_shard *shard)
         ks_http_resume(shard->http, ks_engine_collect(shard->engine));
     }
     if (shard->daemon->models) shard->captured |= ks_models_turn(shard->daemon->models, shard->index, shard->engine);
-    if (!happened) check_idle(shard);
-    if (!happened && !shard->captured && !shard->lost) ks_engine_tune_step(shard->engine);
+    note_rest(shard, happened);
+    const bool rests = !happened && !rests_awake(shard);
+    if (rests) check_idle(shard);
+    if (rests && !shard->captured && !shard->lost) ks_engine_tune_step(shard->engine);
     atomic_store_explicit(&shard->turned_ns, shard->now_ns, memory_order_relaxed);
 }
 

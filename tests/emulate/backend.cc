@@ -229,8 +229,7 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
     uint32_t ticket = 0;
     uint64_t words[KS_BATCH_MAX] = {}, shown[KS_BATCH_MAX] = {};
     memset(counters.data, 0, counters.bytes);
-    job_table->sequence = ++lane->sequence;
-    job_table->count = (uint32_t)count;
+    job_table->turn = {++lane->sequence, (uint32_t)count};
     const void *fixed = plan->mapped ? plan->spec.in[0].fixed : NULL;
     for (int i = 0; i < count; i++)
         job_table->job[i] = {fixed ? (const unsigned char *)fixed : jobs[i]->in.data, jobs[i]->out.data + KS_HEAD_ROOM};
@@ -257,7 +256,7 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
     const char *kernel = plan->kernel_info.kernel;
     if (!plan->unstamped && (!completion.start_ns || !last.end_ns))
         return ks_fail(error, KS_DEVICE, "%s: no stamps", kernel);
-    if (plan->mapped && completion.sequence != job_table->sequence)
+    if (plan->mapped && completion.sequence != job_table->turn.sequence)
         return ks_fail(error, KS_DEVICE, "%s: no flag", kernel);
     if (ticket) return ks_fail(error, KS_DEVICE, "%s: the ticket is left at %u", kernel, ticket);
     if (!emulate_all(counters.data, 0, counters.bytes))
@@ -270,7 +269,7 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
     if (!emulate_all((const unsigned char *)words, 0, sizeof words))
         return ks_fail(error, KS_DEVICE, "%s: status words are left", kernel);
     const uint64_t word = completion.word > last.word ? completion.word : last.word;
-    if (batch->trial || !(plan->mapped ? completion.refused : word != 0)) return KS_OK;
+    if (batch->trial || !(plan->mapped ? completion.word : word != 0)) return KS_OK;
     return read_words(lane, &site, jobs, plan->mapped ? shown : &word, batch, error);
 }
 
@@ -325,8 +324,7 @@ static ks_status launch_jobs_joined(ks_lane *lane, ks_batch *batch, int from, in
     uint32_t ticket = 0;
     memset(counters.data, 0, counters.bytes);
     lane->model = model.data;
-    job_table->sequence = ++lane->sequence;
-    job_table->count = (uint32_t)count;
+    job_table->turn = {++lane->sequence, (uint32_t)count};
     ks_cuda_join_rows(job_table, batch, from, count);
     for (int i = 0; i < count; i++) job_table->job[i] = {batch->slots[from + i]->in, batch->slots[from + i]->out};
     ks_site slots = {}, arena = {};
@@ -358,12 +356,12 @@ static ks_status launch_jobs_joined(ks_lane *lane, ks_batch *batch, int from, in
         if (ks_cuda_join_copy(&slots, &to, false, NULL))
             return ks_fail(error, KS_DEVICE, "the scattering launch failed");
     }
-    if (!completion.start_ns || !completion.end_ns || completion.sequence != job_table->sequence || ticket)
+    if (!completion.start_ns || !completion.end_ns || completion.sequence != job_table->turn.sequence || ticket)
         return ks_fail(error, KS_DEVICE, "%s: no stamps or no flag", plan->kernel_info.kernel);
     if (!emulate_all(counters.data, 0, counters.bytes))
         return ks_fail(error, KS_DEVICE, "%s: counters are left", plan->kernel_info.kernel);
     const uint64_t word = line[0].word > line[1].word ? line[0].word : line[1].word;
-    if ((word != 0) != (completion.refused != 0))
+    if ((word != 0) != (completion.word != 0))
         return ks_fail(error, KS_DEVICE, "%s: a refusal is not shown", plan->kernel_info.kernel);
     *refused = word != 0;
     return word && count == 1 ? read_joined(lane, &arena, word, batch, from, error) : KS_OK;

@@ -173,6 +173,14 @@ static inline void ks_write_relaxed(ks_message *at, ks_message r)
 {
     emulate_at_once(at, &r, sizeof r);
 }
+static inline void ks_fence_system()
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+static inline void ks_write_release(uint64_t *at, ks_message r)
+{
+    ks_write_relaxed((ks_message *)(void *)at, r);
+}
 static inline ks_message ks_read_relaxed(const ks_message *at)
 {
     ks_message r;

@@ -18,6 +18,7 @@ static struct {
     ks_fault_kind kind;
     const char *hold, *trap_at; /* NULL: none */
     void (*trap)(void);
+    bool polled;
     _Atomic int calls[KS_FAULT_CALLS];
     _Atomic bool lost;
 } faulty;
@@ -59,6 +60,12 @@ static ks_status faulty_lane_open(ks_device *device, int index, int wake_fd, ks_
     ks_status status;
     if (fails(KS_FAULT_LANE_OPEN, &status, error)) return status;
     return fake_base->lane_open(device, index, wake_fd, out, error);
+}
+
+static void faulty_info(const ks_device *device, ks_device_info *out)
+{
+    fake_base->info(device, out);
+    out->polled |= faulty.polled;
 }
 
 static ks_status faulty_prepare(ks_device *device, ks_plan *plan, ks_error *error)
@@ -138,6 +145,7 @@ static bool faulty_failed(const ks_device *device)
 const ks_backend *ks_faulty_backend(const ks_backend *inner)
 {
     const fake_overrides overrides = {.calls = {.open = faulty_open,
+                                                .info = faulty_info,
                                                 .slot_init = faulty_slot_init,
                                                 .lane_open = faulty_lane_open,
                                                 .prepare = faulty_prepare,
@@ -164,6 +172,11 @@ void ks_faulty_arm(ks_fault_call call, int n, ks_fault_kind kind)
 int ks_faulty_calls(ks_fault_call call)
 {
     return faulty.calls[call];
+}
+
+void ks_faulty_polled(bool polled)
+{
+    faulty.polled = polled;
 }
 
 void ks_faulty_hold(const char *path)

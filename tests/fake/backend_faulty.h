@@ -28,6 +28,8 @@ const ks_backend *ks_faulty_backend(const ks_backend *inner);
 /* From now on the n-th call (1: the next) fails; polls that say KS_RUNNING do not count. */
 void ks_faulty_arm(ks_fault_call call, int n, ks_fault_kind kind);
 int ks_faulty_calls(ks_fault_call call); /* since the last arm or wrap */
+/* As on a GPU: the engine looks at busy lanes, which wake nobody. Behind the wrap. */
+void ks_faulty_polled(bool polled);
 /* While there is a file of that name no work ends; that is no stall. The name stays the caller's. Behind the wrap. */
 void ks_faulty_hold(const char *path);
 /* The first launch, of whatever process, that finds a file of that name takes it away and loses its device: by trap(), which sends a kernel that

@@ -1,6 +1,6 @@
 /* In place of server/daemon/backends.c in kernserve_faulty, the daemon that tests break: its backends are wrapped, and
  * KS_FAULT=CALL:N:KIND says which call fails how, counted from the start of the process. What the known-answer test of
- * each shard calls counts as well. KS_HOLD=PATH: while there is a file of that name no work ends. KS_TRAP=PATH: a launch that finds a file
+ * each shard calls counts as well. KS_POLLED: the engine polls, as for a GPU. KS_HOLD=PATH: while there is a file of that name no work ends. KS_TRAP=PATH: a launch that finds a file
  * of that name takes it away, and a kernel traps. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +34,7 @@ static const ks_backend *wrap(const ks_backend *inner)
         [KS_FAULT_OOM] = "oom", [KS_FAULT_STICKY] = "sticky", [KS_FAULT_HANG] = "hang", [KS_FAULT_GARBAGE] = "garbage"};
     if (!inner) return NULL;
     const ks_backend *backend = ks_faulty_backend(inner);
+    ks_faulty_polled(getenv("KS_POLLED") != NULL);
     ks_faulty_hold(getenv("KS_HOLD"));
     ks_faulty_trap(getenv("KS_TRAP"), inner == ks_backend_cuda ? traps : NULL);
     const char *fault = getenv("KS_FAULT");

@@ -62,13 +62,14 @@ def plans_of(daemon):
             inputs, more = shapes(op, rng)
             datatype = rng.choice(sorted(SIZES))
             query = "%s?%s&datatype=%s%s" % ("%s", "&".join("shape=%d,%d" % tuple(s) for s in inputs), datatype, more)
-            plan = json.loads(daemon.get("/v2/models/%s/" % op + query % "plan").body)
             body = bytes(SIZES[datatype] * sum(s[0] * s[1] for s in inputs))
             with daemon.connect(120) as connection:
-                answer = connection.ask(request("POST", "/v2/models/%s/" % op + query % "infer", (), body))
-            if answer is None or answer.status != 200:
-                check(False, op, query, answer, daemon.said()[-600:])
+                told = connection.ask(request("GET", "/v2/models/%s/" % op + query % "plan"))
+                answer = told and connection.ask(request("POST", "/v2/models/%s/" % op + query % "infer", (), body))
+            if answer is None or told.status != 200 or answer.status != 200:
+                check(False, op, query, told, answer, daemon.process.poll(), daemon.said()[-2000:])
                 return out
+            plan = json.loads(told.body)
             out.append((op, query, plan))
     return out
 

@@ -4,8 +4,9 @@ whose session is the daemon instead of onnxruntime. Of each file the label is th
 float64, computed here from the graph's weights. (onnxruntime's own are up to 2e-3 away: the graph's variance is E[x^2] - E[x]^2. Where two
 labels are nearer than that, float64's decides.) Then rates beside onnxruntime, in turns.
 
-file_types.py KERNSERVE [BACKEND] [--all]     of tests/compat/environment.sh tests/models; cpu, where no backend is named
---all: every file of /usr/share/doc, /usr/bin and the tree, and of each 20th the probabilities; else a sample of them by KS_SEED
+file_types.py KERNSERVE [BACKEND] [--all | --files N] [--host]     of tests/compat/environment.sh tests/models; cpu, where no backend is named
+--all: every file of /usr/share/doc, /usr/bin and the tree, and of each 20th the probabilities; else a sample of N of them (120) by KS_SEED
+--host: the rates are those of a device: one file a request from 128 connections, beside onnxruntime on all of the host's cores
 """
 
 import os
@@ -21,12 +22,13 @@ sys.path[:0] = [os.path.join(HERE, "..", "http"), os.path.join(HERE, "..", "..",
 import kernserve  # noqa: E402
 from daemon import Daemon, check, daemon_path, seed, wrongs  # noqa: E402
 from kernserve.onnx import convert  # noqa: E402
-from rates import race, session_of  # noqa: E402
+from rates import race, race_host, session_of  # noqa: E402
 
-ALL = "--all" in sys.argv
+ALL, HOST = "--all" in sys.argv, "--host" in sys.argv
+FILES = int(sys.argv.pop(sys.argv.index("--files") + 1)) if "--files" in sys.argv else 120
 BACKEND = next((word for word in sys.argv[2:] if not word.startswith("-")), "cpu")
 PLACES = ("/usr/share/doc", "/usr/bin", os.path.join(HERE, "..", ".."))
-SAMPLE, EXACT, BATCH = 120, 12, 64
+EXACT, BATCH, FASTER = 12, 64, 20
 BOUND, APART = 1e-5, 4e-3  # from float64; labels that are nearer than onnxruntime is exact
 GRAPH = os.path.join(os.path.dirname(magika.__file__), "models", "standard_v3_3", "model.onnx")
 OPS = ["map", "gather", "reshape", "transpose", "norm", "window", "matmul", "map", "reduce", "reshape", "norm", "matmul", "softmax"]
@@ -53,7 +55,7 @@ def files(random):
             folders[:] = sorted(name for name in folders if name != ".git" and not name.startswith("build"))
             found += [os.path.join(folder, name) for name in sorted(names)]
     found = [path for path in found if os.path.isfile(path) and not os.path.islink(path) and os.access(path, os.R_OK)]
-    return found if ALL else random.sample(found, min(SAMPLE, len(found)))
+    return found if ALL else random.sample(found, min(FILES, len(found)))
 
 
 def gelu(x):
@@ -133,7 +135,11 @@ def main():
     with Daemon(daemon_path(), "--backend", BACKEND) as daemon, kernserve.Client("http://127.0.0.1:%d" % daemon.port) as ks:
         ks.load("magika", definition, weights)
         rows = compare(ks, random)
-        race(ks, "http://127.0.0.1:%d" % daemon.port, session_of(GRAPH), "magika", "target_label", [np.ascontiguousarray(rows[:batch]) for batch in (1, 8)], "INT32")
+        url = "http://127.0.0.1:%d" % daemon.port
+        if HOST:
+            race_host(url, GRAPH, "magika", "target_label", np.ascontiguousarray(rows[:1]), "INT32", FASTER)
+        else:
+            race(ks, url, session_of(GRAPH), "magika", "target_label", [np.ascontiguousarray(rows[:batch]) for batch in (1, 8)], "INT32")
         ks.unload("magika")
         check(daemon.stop() == 0, "the exit code")
     return wrongs() > 0

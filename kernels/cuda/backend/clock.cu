@@ -17,7 +17,7 @@ __global__ void clock_probe_kernel(ks_completion *completion, uint32_t sequence)
 {
     completion->start_ns = ks_globaltimer();
     __threadfence_system();
-    *(volatile uint32_t *)&completion->sequence = sequence;
+    *(volatile uint64_t *)&completion->sequence = sequence;
 }
 
 void ks_cuda_clock_sample(ks_cuda_clock *clock, int64_t now, int64_t low, int64_t high)

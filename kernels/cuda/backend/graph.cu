@@ -183,8 +183,7 @@ ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_sl
 void ks_cuda_write_table(ks_lane *lane, const ks_batch *batch, int first, int count)
 {
     ks_job_table *job_table = &lane->shared->job_table;
-    job_table->sequence = lane->sequence;
-    job_table->count = (uint32_t)count;
+    job_table->turn = {lane->sequence, (uint32_t)count};
     if (batch->plan->join_rows) ks_cuda_join_rows(job_table, batch, first, count);
     const void *fixed = batch->plan->spec.in[0].fixed; /* on mapped slots the one input there is */
     for (int i = 0; i < count; i++)

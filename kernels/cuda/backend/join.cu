@@ -22,7 +22,7 @@ enum { JOIN_THREADS = 256, JOIN_EACH = 4, JOIN_GRID_MOST = 512 };
 /* Rows of the arena, in units. */
 typedef struct join_rows {
     unsigned char *rows;
-    unsigned row_units, filled;
+    unsigned row_units, filled, jobs; /* jobs: at most, as each has a row of the bucket's */
     int tensors;
     unsigned before[KS_INPUTS_MAX - 1]; /* bytes, as ks_join_side has them */
     bool first, last;
@@ -73,7 +73,7 @@ static __device__ __forceinline__ void show_refusals(const ks_site &site, const 
 {
     static_assert(KS_COMPLETION_LINE == 2, "two status words");
     if (to.refusals && blockIdx.x == 0 && threadIdx.x == 0 && (to.refusals[0].word | to.refusals[1].word))
-        site.completion->refused = 1;
+        site.completion->word = 1;
 }
 
 /* The job of a row: the last one that begins at it or before. */
@@ -90,19 +90,21 @@ static __device__ __forceinline__ unsigned job_of(const uint32_t *first, unsigne
     return low;
 }
 
-static __device__ __forceinline__ const unsigned char *side_of(const ks_job_sides &job, bool in)
-{
-    return in ? job.in : job.out;
-}
-
 template <typename UNIT, bool IN>
 static __global__ void __launch_bounds__(JOIN_THREADS) join_copy(ks_site site, const __grid_constant__ join_rows to)
 {
+    static_assert((int)JOIN_THREADS > (int)KS_BATCH_MAX, "a thread reads a job");
     __shared__ uint32_t first[KS_BATCH_MAX + 1];
+    __shared__ const unsigned char *sides[KS_BATCH_MAX];
     const ks_job_table *table = site.job_table;
-    const unsigned count = table->count;
+    const ks_turn turn = table->turn;
+    const unsigned count = turn.count;
     if (IN && to.first) ks_start(site);
-    for (unsigned i = threadIdx.x; i <= count; i += JOIN_THREADS) first[i] = table->first_row[i];
+    if (threadIdx.x <= to.jobs) first[threadIdx.x] = table->first_row[threadIdx.x]; /* before the count is known */
+    if (threadIdx.x < to.jobs) {
+        const ks_job_sides *job = &table->job[threadIdx.x];
+        sides[threadIdx.x] = IN ? job->in : job->out;
+    }
     __syncthreads();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (IN)
@@ -122,8 +124,7 @@ static __global__ void __launch_bounds__(JOIN_THREADS) join_copy(ks_site site, c
             const unsigned row = at / to.row_units, surplus = IN && row >= taken ? row - taken + 1 : 0;
             const unsigned job = job_of(first, count, row - surplus);
             const size_t begin = begin_of(to, first[job + 1] - first[job]);
-            places[i] =
-                (UNIT *)(void *)(side_of(table->job[job], IN) + begin) + (at - (first[job] + surplus) * to.row_units);
+            places[i] = (UNIT *)(void *)(sides[job] + begin) + (at - (first[job] + surplus) * to.row_units);
             values[i] = IN ? *places[i] : rows[at];
         }
 #pragma unroll
@@ -135,7 +136,7 @@ static __global__ void __launch_bounds__(JOIN_THREADS) join_copy(ks_site site, c
     if (IN) return;
     show_refusals(site, to);
     if (to.last)
-        ks_raise(site, gridDim.x);
+        ks_raise(site, gridDim.x, {turn.sequence, 1});
     else
         __threadfence_system(); /* before the flag of the launch behind */
 }
@@ -159,6 +160,7 @@ static cudaError_t launch_units(const ks_site *site, const ks_join_side *side, b
     rows.rows = side->memory;
     rows.row_units = (unsigned)(side->row_bytes / sizeof(UNIT));
     rows.filled = (unsigned)side->filled;
+    rows.jobs = (unsigned)(side->rows < KS_BATCH_MAX ? side->rows : KS_BATCH_MAX);
     rows.tensors = side->tensors;
     for (int i = 0; i < side->tensors; i++) rows.before[i] = (unsigned)side->before[i];
     rows.first = side->first;

@@ -64,7 +64,7 @@ static ks_status take(ks_lane *lane, int i, uint64_t word, ks_error *error)
 
 void ks_cuda_clear_word(ks_lane *lane)
 {
-    lane->shared->completion.refused = 0; /* of mapped slots, whose words are the lane's */
+    lane->shared->completion.word = 0; /* of mapped slots, whose words are the lane's */
     if (lane->path == KS_PATH_DEVICE_BUFFER || lane->path == KS_PATH_TRIAL)
         return; /* one is new each time, one reads none */
     ks_completion *line = (ks_completion *)(void *)ks_cuda_place_of(lane, lane->batch->plan).completion;
@@ -110,15 +110,15 @@ static ks_status read_joined(ks_lane *lane, ks_error *error)
         status = ks_cuda_read_word(lane, i, line, error);
         if (status) return status;
     }
-    lane->shared->completion.refused = 0; /* which these launches have raised again */
+    lane->shared->completion.word = 0; /* which these launches have raised again */
     return KS_OK;
 }
 
 ks_status ks_cuda_read_words(ks_lane *lane, ks_error *error)
 {
     ks_lane_shared *shared = lane->shared;
-    if (!ks_decides(&lane->batch->plan->spec) || !shared->completion.refused) return KS_OK;
-    shared->completion.refused = 0;
+    if (!ks_decides(&lane->batch->plan->spec) || !shared->completion.word) return KS_OK;
+    shared->completion.word = 0;
     if (lane->path == KS_PATH_JOINED) return read_joined(lane, error);
     for (int i = 0; i < lane->batch->count; i++) {
         lane->batch->bad[i].input = 0;

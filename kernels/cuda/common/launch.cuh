@@ -3,7 +3,7 @@
  * Two ways of one kernel. On device memory there is one job at fixed addresses, which come by value, and nothing has to
  * be made visible to the host: the stream orders the copy behind the kernel. On mapped slots a launch serves a bucket of
  * jobs whose addresses stand in the lane's job table, because a captured graph's arguments are frozen; blockIdx.y
- * is the job, blockIdx.x the op's own, and CTAs of jobs at or beyond job_table->count are surplus: they return at once,
+ * is the job, blockIdx.x the op's own, and CTAs of jobs at or beyond job_table->turn.count are surplus: they return at once,
  * before any barrier.
  *
  *   __global__ void k(ks_site site, ...) {
@@ -40,10 +40,14 @@ typedef struct ks_job_sides {
     unsigned char *out;
 } ks_job_sides;
 
-/* In mapped memory; written by the host before each launch. */
-typedef struct ks_job_table {
+typedef struct alignas(8) ks_turn {
     uint32_t sequence; /* what the completion must show when this launch is done; never 0 */
     uint32_t count;    /* jobs, <= bucket */
+} ks_turn;
+
+/* In mapped memory; written by the host before each launch. Each read of it by a kernel crosses the link: a kernel makes them at once. */
+typedef struct ks_job_table {
+    ks_turn turn;
     ks_job_sides job[KS_BATCH_MAX];
     uint32_t
         first_row[KS_BATCH_MAX + 1]; /* of each joined job, among all rows of the launch; and behind the last one */
@@ -52,10 +56,10 @@ typedef struct ks_job_table {
 /* On mapped slots: host memory that the shard polls, one cache line of a lane. On device memory: in front of the out
  * side, and copied out with it. */
 typedef struct ks_completion {
-    uint64_t start_ns, end_ns; /* %globaltimer */
-    uint32_t sequence;         /* on mapped slots: written last, release at system scope */
-    uint32_t refused;          /* on mapped slots: some job's status word is not 0, and all stand in ks_site.shown */
-    uint64_t word;             /* on device memory: the job's status word; the host clears it when it has read one */
+    uint64_t start_ns; /* %globaltimer, as end_ns */
+    uint64_t word;     /* the job's status word; on mapped slots 1 where some job's is not 0. The host clears it */
+    uint64_t end_ns;   /* on mapped slots the last store of all, with what follows: release at system scope */
+    uint64_t sequence; /* on mapped slots: the turn's */
 } ks_completion;
 /* Completions in front of an out side: the launch's; of a chain its first step's, then one that the steps behind it write in turn. */
 enum { KS_COMPLETION_LINE = 2 };
@@ -117,9 +121,9 @@ __device__ __forceinline__ bool ks_enter_again(const ks_site &site, ks_job_sides
 {
     *job = site.only;
     if (!site.job_table) return true;
-    if (blockIdx.y >= site.job_table->count) return false;
-    *job = site.job_table->job[blockIdx.y];
-    return true;
+    const uint32_t count = site.job_table->turn.count;
+    *job = site.job_table->job[blockIdx.y]; /* of a surplus CTA in vain */
+    return blockIdx.y < count;
 }
 
 /* The start stamp. A kernel for which each 100 ns counts calls it behind ks_enter_again() and its first loads. */
@@ -156,30 +160,30 @@ __device__ __forceinline__ void ks_refuse(const ks_site &site, int input, int64_
 /* The last CTA's: the status words of all jobs go to the host, and are 0 again. */
 __device__ __forceinline__ void ks_show_words(const ks_site &site)
 {
-    for (uint32_t i = 0; i < site.job_table->count; i++) {
+    for (uint32_t i = 0; i < site.job_table->turn.count; i++) {
         site.shown[i] = *(volatile uint64_t *)&site.words[i];
         site.words[i] = 0;
     }
-    site.completion->refused = 1;
+    site.completion->word = 1;
 }
 
-/* Mapped slots: each thread's stores become visible to the host, then the CTA takes a ticket; the last of `live` CTAs re-arms
- * the ticket (replays start clean) and writes the flag. CHECKED: of an op that may refuse values. */
+/* Mapped slots: the CTA's stores become visible to the host, then it takes a ticket; of turn.count times `ctas` the last one writes the flag
+ * and re-arms the ticket (replays start clean). A CTA that is alone needs none. The turn has just been read, and is not looked at before the
+ * fence: both take as long as the link. CHECKED: of an op that may refuse values. */
 template <bool CHECKED = false>
-__device__ __forceinline__ void ks_raise(const ks_site &site, uint32_t live)
+__device__ __forceinline__ void ks_raise(const ks_site &site, uint32_t ctas, ks_turn turn)
 {
-    __threadfence_system();
+    const bool alone = !CHECKED && gridDim.x == 1 && gridDim.y == 1;
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (threadIdx.x != 0) return;
+    if (!alone) {
+        ks_fence_system(); /* of all that the barrier has made visible to this thread */
         const uint32_t before = atomicAdd(site.ticket, 1u);
-        if ((CHECKED ? before & ~KS_TICKET_REFUSED : before) == live - 1) {
-            *site.ticket = 0;
-            if (CHECKED && (before & KS_TICKET_REFUSED)) ks_show_words(site);
-            site.completion->end_ns = ks_globaltimer();
-            __threadfence_system();
-            *(volatile uint32_t *)&site.completion->sequence = site.job_table->sequence;
-        }
+        if ((CHECKED ? before & ~KS_TICKET_REFUSED : before) != ctas * turn.count - 1) return;
+        if (CHECKED && (before & KS_TICKET_REFUSED)) ks_show_words(site);
     }
+    ks_write_release(&site.completion->end_ns, {ks_globaltimer(), turn.sequence});
+    if (!alone) *site.ticket = 0;
 }
 
 /* Device memory: of the last CTAs, the one whose store lands last leaves the end stamp; an atomic would be waited for, since
@@ -192,7 +196,7 @@ __device__ __forceinline__ void ks_leave(const ks_site &site)
             ks_write_relaxed(&site.completion->end_ns, ks_globaltimer());
         return;
     }
-    ks_raise<CHECKED>(site, gridDim.x * site.job_table->count);
+    ks_raise<CHECKED>(site, gridDim.x, site.job_table->turn);
 }
 
 #endif
