@@ -264,13 +264,13 @@ __device__ __forceinline__ void ks_write_relaxed(ks_message *at, ks_message r)
                  : "l"(at), "l"(r.first), "l"(r.second)
                  : "memory");
 }
-/* What this thread has stored, or seen, is seen by whoever sees what it stores next: other CTAs and the host. */
+/* Another CTA, or the host, that reads what this thread stores next sees what the thread has stored or seen before. */
 __device__ __forceinline__ void ks_fence_system()
 {
     asm volatile("fence.acq_rel.sys;" : : : "memory");
 }
 
-/* To the host as well: whoever reads the words by an acquire sees what was visible to this thread. */
+/* To the host as well, which sees by an acquire of the words what was visible to this thread. */
 __device__ __forceinline__ void ks_write_release(uint64_t *at, ks_message r)
 {
     asm volatile("{ .reg .b128 r; mov.b128 r, {%1, %2}; st.release.sys.global.b128 [%0], r; }"
