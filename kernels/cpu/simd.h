@@ -84,10 +84,11 @@ static inline __attribute__((always_inline)) float ks_exp_bounded_inline(float x
 /* --- sixteen floats at once, in as many registers as the processor needs ---------------------------------------------
  * For loops that the compiler does not vectorise by itself. They lie anywhere, so a cast is a load. */
 
-/* Vectors appear in functions that are always inlined, so no calling convention ever passes one. */
+/* Vectors appear in functions that are always inlined, so no calling convention ever passes one: the clones of a loop would not agree on it.
+ * Spelt so that it holds in tests/coverage.py's build, too, which defines always_inline away. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 
-#define KS_INLINE static inline __attribute__((always_inline))
+#define KS_INLINE static inline __attribute__((__always_inline__))
 typedef float ks_wide __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t ks_wide_mask __attribute__((vector_size(64), aligned(4), may_alias));
 typedef double ks_wide_doubles __attribute__((vector_size(128), aligned(8), may_alias));

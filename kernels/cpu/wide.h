@@ -11,7 +11,7 @@
 
 #define KS_WIDE_CONVERSIONS 1
 #define KS_WIDE_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
-#define KS_WIDE_INLINE KS_WIDE_TARGET static inline __attribute__((always_inline, unused))
+#define KS_WIDE_INLINE KS_WIDE_TARGET static inline __attribute__((__always_inline__, unused))
 
 static inline int ks_has_wide(void)
 {

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE static inline __attribute__((__always_inline__))
 typedef float narrow __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t narrow_masks __attribute__((vector_size(32), aligned(4), may_alias));
 typedef double doubles __attribute__((vector_size(64), aligned(8)));
