@@ -80,6 +80,31 @@ __device__ __forceinline__ S mm_epilogue(const mm_args &args, S sum, S bias)
     return mm_activate(sum + bias, args.activation);
 }
 
+/* Four sums of a thread at once, whose biases have been read: each by itself would wait for its bias and for its activation. Results of 16
+ * bits by the quick formulas of unary.cuh, whose error disappears in their rounding; FP64 one by one, whose erf and exp are long. */
+template <typename T, typename S>
+__device__ __forceinline__ void mm_finish_four(const mm_args &args, const S (&bias)[4], mm_four<S> &sum)
+{
+    static_assert((int)KS_MATMUL_NONE == (int)KS_ACTIVATION_NONE && (int)KS_MATMUL_RELU == (int)KS_ACTIVATION_RELU &&
+                      (int)KS_MATMUL_GELU == (int)KS_ACTIVATION_GELU,
+                  "all but silu have one number");
+    if (args.alpha != 1.0) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) sum.value[e] = (S)(args.alpha * (double)sum.value[e]);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) sum.value[e] += bias[e];
+    if constexpr (sizeof(S) == 8) {
+#pragma unroll 1
+        for (int e = 0; e < 4; e++) {
+            const S x = mm_activate(sum.value[0], args.activation);
+            sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
+        }
+    } else {
+        ks_activate<T>(sum.value, args.activation == KS_MATMUL_SILU ? KS_ACTIVATION_SILU : args.activation);
+    }
+}
+
 /* A tile's place in the output. */
 template <typename T>
 struct mm_out {
@@ -110,13 +135,12 @@ __device__ __forceinline__ void mm_store_four(const mm_args &args, const mm_out<
 {
     if (row >= out.rows || column >= out.columns) return;
     if (!args.plain) {
-#pragma unroll 1
-        for (int e = 0; e < 4; e++) {
-            const S bias =
+        S bias[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            bias[e] =
                 args.biased && column + e < out.columns ? mm_widen(out.bias[args.swap_ab ? row : column + e]) : (S)0;
-            const S x = mm_epilogue(args, sum.value[0], bias);
-            sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
-        }
+        mm_finish_four<T>(args, bias, sum);
     }
     struct alignas(sizeof(T) < 8 ? 4 * sizeof(T) : 16) {
         T value[4];

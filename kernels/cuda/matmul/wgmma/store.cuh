@@ -7,6 +7,18 @@
 #include "cuda/matmul/wgmma/pipeline.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+/* The biases of a thread's four sums of a block: `second` is how far the second of the two is, along the rows with swap_ab, else the columns. */
+template <typename T>
+__device__ __forceinline__ void mm_biases(const mm_args &args, const mm_out<T> &out, int at, int second,
+                                          float (&bias)[4])
+{
+    const int end = args.swap_ab ? out.rows : out.columns;
+    const float first = args.biased && at < end ? mm_widen(out.bias[at]) : 0.0f;
+    const float next = args.biased && at + second < end ? mm_widen(out.bias[at + second]) : 0.0f;
+    bias[0] = first, bias[3] = next;
+    bias[1] = args.swap_ab ? first : next, bias[2] = args.swap_ab ? next : first;
+}
+
 /* 8 columns of a warp's 16 rows, of which a thread has two neighbours of row lane / 4, then two of that + 8. */
 template <typename T>
 __device__ __forceinline__ void mm_store_block(const mm_args &args, const mm_out<T> &out, int row, int column,
@@ -14,14 +26,9 @@ __device__ __forceinline__ void mm_store_block(const mm_args &args, const mm_out
 {
     const int lane_id = threadIdx.x % 32;
     if (!args.plain) {
-#pragma unroll 1
-        for (int e = 0; e < 4; e++) {
-            const int at = args.swap_ab ? row + lane_id / 4 + e / 2 * 8 : column + lane_id % 4 * 2 + e % 2;
-            const float bias =
-                args.biased && at < (args.swap_ab ? out.rows : out.columns) ? mm_widen(out.bias[at]) : 0.0f;
-            const float x = mm_epilogue(args, sum.value[0], bias);
-            sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
-        }
+        float bias[4];
+        mm_biases(args, out, args.swap_ab ? row + lane_id / 4 : column + lane_id % 4 * 2, args.swap_ab ? 8 : 1, bias);
+        mm_finish_four<T>(args, bias, sum);
     }
     uint32_t two[2] = {ks_round_two<T>(sum.value[0], sum.value[1]), ks_round_two<T>(sum.value[2], sum.value[3])};
     if (args.swap_ab) two[0] = mm_transpose_block(two[0]), two[1] = mm_transpose_block(two[1]);
@@ -48,13 +55,9 @@ __device__ __forceinline__ void mm_store_wide(const mm_args &args, const mm_out<
 {
     constexpr int SECOND = FED ? 1 : 8;
     if (!args.plain) {
-#pragma unroll 1
-        for (int e = 0; e < 4; e++) {
-            const int at = args.swap_ab ? row + e / 2 * SECOND : column + e % 2;
-            const float bias = args.biased && at < (args.swap_ab ? out.rows : out.columns) ? out.bias[at] : 0.0f;
-            const float x = mm_epilogue(args, sum.value[0], bias);
-            sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
-        }
+        float bias[4];
+        mm_biases(args, out, args.swap_ab ? row : column, args.swap_ab ? SECOND : 1, bias);
+        mm_finish_four<float>(args, bias, sum);
     }
     const mm_int pitch = args.swap_ab ? args.m : args.n;
     const int along = args.swap_ab ? row : column, line = args.swap_ab ? column : row,
@@ -194,10 +197,48 @@ __device__ __forceinline__ void mm_wgmma_store_words(const mm_args &args, const 
     }
 }
 
+/* 16 bits: alpha, bias and activation of a thread's sums, which are then stored as a plain product's. Some blocks at a time through memory
+ * that is the thread's own, so that the code of a block is there once for each of them; a block's biases are under way during the one before. */
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_finish(const mm_args &args, const mm_out<typename TILE::element> &out,
+                                                float (&sum)[TILE::SUMS], mm_four<float> *held)
+{
+    constexpr int SOME = TILE::BLOCKS < TILE::HELD ? TILE::BLOCKS : TILE::HELD;
+    const int lane_id = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane_id / 4;
+    auto biases = [&](int block, float(&bias)[4]) {
+        mm_biases(args, out, args.swap_ab ? row : block * 8 + lane_id % 4 * 2, args.swap_ab ? 8 : 1, bias);
+    };
+    float next[4];
+    biases(0, next);
+    held += threadIdx.x / 32 * 32 * TILE::HELD + lane_id;
+#pragma unroll
+    for (int first = 0; first < TILE::BLOCKS; first += SOME) {
+#pragma unroll
+        for (int i = 0; i < SOME; i++) {
+            const float *four = sum + (first + i) * 4;
+            held[i * 32] = {four[0], four[1], four[2], four[3]};
+        }
+#pragma unroll 1
+        for (int i = 0; i < SOME; i++) {
+            const float bias[4] = {next[0], next[1], next[2], next[3]};
+            mm_four<float> four = held[i * 32];
+            biases(first + i + 1, next); /* behind the last block: outside, so none is read */
+            mm_finish_four<typename TILE::element>(args, bias, four);
+            held[i * 32] = four;
+        }
+#pragma unroll
+        for (int i = 0; i < SOME; i++) {
+            const mm_four<float> four = held[i * 32];
+#pragma unroll
+            for (int e = 0; e < 4; e++) sum[(first + i) * 4 + e] = four.value[e];
+        }
+    }
+}
+
 /* A whole tile's. */
 template <typename TILE, bool A_K>
 __device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out<typename TILE::element> &out,
-                                               const float (&sum)[TILE::SUMS], mm_four<float> *held)
+                                               float (&sum)[TILE::SUMS], mm_four<float> *held)
 {
     if constexpr (TILE::WIDE) {
         if (args.plain && (args.swap_ab ? args.m : args.n) % 2 == 0 && out.rows == TILE::M && out.columns == TILE::N &&
@@ -208,25 +249,30 @@ __device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out
                 mm_wgmma_store_pairs<TILE, !A_K, false>(args, out, sum);
             return;
         }
-    } else if (args.plain) {
-        if ((args.swap_ab ? args.m : args.n) % 8 == 0)
+        /* Through memory that is a thread's own, so that the code of a block is there once. */
+        constexpr int SOME = TILE::BLOCKS < TILE::HELD ? TILE::BLOCKS : TILE::HELD;
+        held += threadIdx.x;
+#pragma unroll
+        for (int first = 0; first < TILE::BLOCKS; first += SOME) {
+#pragma unroll
+            for (int i = 0; i < SOME; i++) {
+                const float *four = sum + (first + i) * 4;
+                held[i * TILE::CONSUMERS] = {four[0], four[1], four[2], four[3]};
+            }
+#pragma unroll 1
+            for (int i = 0; i < SOME; i++)
+                mm_wgmma_store_block<TILE, A_K>(args, out, first + i, held[i * TILE::CONSUMERS]);
+        }
+    } else {
+        const bool lines = (args.swap_ab ? args.m : args.n) % 8 == 0;
+        if (!args.plain) {
+            if (!lines) mm_consumers_sync<TILE>(); /* words of the tile before are read there by other warps */
+            mm_wgmma_finish<TILE>(args, out, sum, held);
+        }
+        if (lines)
             mm_wgmma_store_lines<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 32 * 32 * TILE::HELD));
         else
             mm_wgmma_store_words<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 128 * 128 * TILE::HELD));
-        return;
-    }
-    constexpr int SOME = TILE::BLOCKS < TILE::HELD ? TILE::BLOCKS : TILE::HELD;
-    held += threadIdx.x;
-#pragma unroll
-    for (int first = 0; first < TILE::BLOCKS; first += SOME) {
-        /* Through memory that is a thread's own, so that the code of a block is there once. */
-#pragma unroll
-        for (int i = 0; i < SOME; i++) {
-            const float *four = sum + (first + i) * 4;
-            held[i * TILE::CONSUMERS] = {four[0], four[1], four[2], four[3]};
-        }
-#pragma unroll 1
-        for (int i = 0; i < SOME; i++) mm_wgmma_store_block<TILE, A_K>(args, out, first + i, held[i * TILE::CONSUMERS]);
     }
 }
 
