@@ -931,6 +931,39 @@ static void refusals_of_the_epilogue(void **unused)
     }
 }
 
+static void refusals_of_residuals(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *says[2];
+        ks_dtype dtype;
+        int rank;
+        int64_t dims[KS_RANK_MAX];
+        ks_status status;
+    } bad[] = {{{"INPUT5 (residual) has shape [3,4]", "OUTPUT0 [2,4]"}, KS_FP32, 2, {3, 4}, KS_SHAPE},
+               {{"[2,5]", "[2,4]"}, KS_FP32, 2, {2, 5}, KS_SHAPE},
+               {{"[4]", "must be equal"}, KS_FP32, 1, {4}, KS_SHAPE},
+               {{"[1,2,4]", "must be equal"}, KS_FP32, 3, {1, 2, 4}, KS_SHAPE},
+               {{"INPUT5", "FP16"}, KS_FP16, 2, {2, 4}, KS_DATATYPE}};
+    ks_spec spec;
+    ks_error error = {.text = ""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        spec_2d(&spec, KS_FP32, 2, 4, 3, false, false);
+        add_residual(&spec);
+        spec.in[RESIDUAL] = (ks_tensor){.dtype = bad[i].dtype, .rank = bad[i].rank};
+        memcpy(spec.in[RESIDUAL].dims, bad[i].dims, sizeof bad[i].dims);
+        assert_int_equal(ks_op_matmul.resolve(&spec, &error), bad[i].status);
+        for (int w = 0; w < 2; w++)
+            if (!strstr(error.text, bad[i].says[w]))
+                fail_msg("case %zu: \"%s\" lacks \"%s\"", i, error.text, bad[i].says[w]);
+    }
+    spec_2d(&spec, KS_FP32, 2, 4, 3, false, false);
+    add_residual(&spec);
+    for (int i = 0; i < 2; i++) spec.in[i].dtype = KS_INT8;
+    assert_int_equal(ks_op_matmul.resolve(&spec, &error), KS_DATATYPE);
+    assert_non_null(strstr(error.text, "operands of 16 bits and more, INPUT0 has datatype INT8"));
+}
+
 /* --- oneDNN and threads ---------------------------------------------------------------------------------------------- */
 
 static int thread_count(void)
@@ -1020,6 +1053,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals),
         cmocka_unit_test(refusals_of_the_epilogue),
+        cmocka_unit_test(refusals_of_residuals),
         cmocka_unit_test(output_shapes),
         cmocka_unit_test(empty_sizes),
         cmocka_unit_test(every_regime),
