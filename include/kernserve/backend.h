@@ -320,6 +320,7 @@ typedef struct ks_client_memory {
 typedef struct ks_chain_means {
     size_t alignment; /* of addresses that kernels take; a power of two, KS_ALIGNMENT at most */
     uint32_t maps;    /* KS_DTYPE_BIT of what one pass of several maps takes; 0: each is a step */
+    bool residuals;   /* a product adds a residual in its epilogue, cheaper than a step does */
 } ks_chain_means;
 
 typedef struct ks_backend {

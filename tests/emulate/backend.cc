@@ -435,7 +435,8 @@ static ks_status adopt(ks_device *device, ks_plan *plan, const ks_algorithm *alg
 static const ks_tuning tuning = {.revision = revision, .list = list, .adopt = adopt};
 
 /* Maps are fused whether or not they are on a GPU. */
-static const ks_chain_means emulated_means = {.alignment = KS_ALIGNMENT, .maps = KS_CUDA_MAPS_DTYPES};
+static const ks_chain_means emulated_means = {
+    .alignment = KS_ALIGNMENT, .maps = KS_CUDA_MAPS_DTYPES, .residuals = true};
 
 static const ks_backend *emulated() /* slots are the CPU's */
 {

@@ -41,11 +41,11 @@ typedef struct mm_args {
     unsigned tiles, tiles_factor, tiles_shift; /* of a matrix; what divides up to 2^31 by them: mm_unit_at() */
     unsigned tiles_n, matrices, cluster;
     int swap_ab; /* C is stored transposed */
-    int plain;   /* alpha is 1, no bias, no activation */
+    int plain;   /* alpha is 1, no bias, no activation, no residual */
     mm_int m, n; /* of the product that is computed: with swap_ab, it is the transposed one */
-    int biased;
-    int activation; /* ks_matmul_activation */
-    size_t c_at, bias_at;
+    int biased, residual; /* whether there is one */
+    int activation;       /* ks_matmul_activation */
+    size_t c_at, bias_at, residual_at;
     double alpha;
     mm_operand a, b;
     mm_int batch_dims[KS_MATMUL_BATCH_RANK];

@@ -15,7 +15,7 @@
 #ifndef KS_MATMUL_GEMV_CUH
 #define KS_MATMUL_GEMV_CUH
 
-#include "cuda/matmul/epilogue.cuh"
+#include "cuda/matmul/gemv_store.cuh"
 #include "cuda/matmul/mma.cuh"
 #include "cuda/matmul/table.cuh"
 
@@ -250,86 +250,6 @@ __device__ __forceinline__ void mm_skinny_mma_spill(const typename TILE::sums &s
                 make_float4(sum[j][e], sum[j + 1][e], sum[j + 2][e], sum[j + 3][e]);
 }
 
-/* Threads that share a sum over the planes: of whole warps, or each for itself. */
-template <typename TILE>
-static __host__ __device__ constexpr int mm_skinny_parts()
-{
-    int parts = 1;
-    while (parts < 8 && 2 * parts <= TILE::PLANES && 2 * parts * TILE::OUTPUTS <= TILE::THREADS &&
-           2 * parts * TILE::OUTPUTS % 32 == 0)
-        parts *= 2;
-    return parts;
-}
-
-template <typename TILE>
-__device__ __forceinline__ void mm_skinny_store(const mm_args &args, const mm_unit &unit, const ks_job_sides &job,
-                                                int row, int column, float sum)
-{
-    typedef typename TILE::element T;
-    const mm_int j = (mm_int)unit.column * TILE::N + column;
-    if (row >= args.m || j >= args.n) return;
-    if (!args.plain) {
-        const T *bias = (const T *)(job.in + args.bias_at);
-        sum = mm_epilogue(args, sum, args.biased ? mm_widen(bias[args.swap_ab ? row : j]) : 0.0f);
-    }
-    T *c = (T *)(job.out + args.c_at) + unit.batch * (args.m * args.n);
-    mm_narrow(sum, c + (args.swap_ab ? j * args.m + row : row * args.n + j));
-}
-
-/* Slots in the shared memory of another CTA of the cluster. */
-__device__ __forceinline__ void mm_peer_write(float *at, unsigned rank, float x)
-{
-#ifdef KS_MATMUL_CLUSTERS
-    mm_peer_store(mm_peer_address(mm_shared_address(at), rank), x);
-#endif
-}
-
-/* The CTA's threads have stored their sums in planes, a PLANE apart; slots: [cluster][its share of the outputs]. */
-template <typename TILE>
-__device__ __forceinline__ void mm_skinny_reduce_and_store(const ks_site &site, const mm_args &args,
-                                                           const mm_unit &unit, const ks_job_sides &job,
-                                                           const float *planes, float *slots)
-{
-    constexpr int M = TILE::M, N = TILE::N, PARTS = mm_skinny_parts<TILE>();
-    const int part = threadIdx.x % PARTS, share = TILE::OUTPUTS >> args.cluster_log2;
-    const int rank = blockIdx.x & (args.cluster - 1);
-    /* Neighbouring threads walk the output's contiguous dimension. */
-    auto row_of = [&](int out) { return args.swap_ab ? out % M : out / N; };
-    auto column_of = [&](int out) { return args.swap_ab ? out / M : out % N; };
-    __syncthreads();
-    if (threadIdx.x == TILE::THREADS - 1) mm_stamp(site);
-#ifdef KS_MATMUL_CLUSTERS
-    if (args.cluster > 1) mm_cluster_wait(); /* the others have begun */
-#endif
-#pragma unroll 1
-    for (int out = threadIdx.x / PARTS; out < TILE::OUTPUTS; out += TILE::THREADS / PARTS) {
-        const float *at = planes + part * TILE::PLANE + row_of(out) * TILE::SUM_PITCH + column_of(out);
-        float sum = at[0];
-#pragma unroll
-        for (int p = PARTS; p < TILE::PLANES; p += PARTS) sum += at[p * TILE::PLANE];
-#pragma unroll
-        for (int lanes = 1; lanes < PARTS; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
-        if (part > 0) continue;
-        if (args.cluster == 1) {
-            mm_skinny_store<TILE>(args, unit, job, row_of(out), column_of(out), sum);
-        } else {
-            const int owner = out / share;
-            mm_peer_write(slots + rank * share + out - owner * share, owner, sum);
-        }
-    }
-#ifdef KS_MATMUL_CLUSTERS
-    if (args.cluster == 1) return;
-    mm_cluster_sync();
-#pragma unroll 1
-    for (int at = threadIdx.x; at < share; at += TILE::THREADS) {
-        float sum = slots[at];
-        for (unsigned r = 1; r < args.cluster; r++) sum += slots[r * share + at];
-        const int out = rank * share + at;
-        mm_skinny_store<TILE>(args, unit, job, row_of(out), column_of(out), sum);
-    }
-#endif
-}
-
 template <typename TILE, bool A_K>
 __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     mm_skinny_kernel(ks_site site, const __grid_constant__ mm_args args)
@@ -354,6 +274,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 #pragma unroll
     for (int u = 0; u < TILE::BLOCKS; u++) feed.load(block[u]);
     ks_start(site);
+    mm_skinny_residual<TILE> residual(args, unit, job);
     const int x_pitch = mm_held_pitch(slice * (int)sizeof(T));
     if constexpr (!TILE::MMA) {
         mm_skinny_stage<TILE, A_K>(args, unit, job, (unsigned char *)planes, x_pitch);
@@ -380,7 +301,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         __syncthreads(); /* all warps have left A */
         mm_skinny_fma_spill<TILE>(sum, plane, along, column);
     }
-    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, planes, slots);
+    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, {planes, slots}, residual);
     mm_leave(site);
 }
 
@@ -478,6 +399,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 #pragma unroll
     for (int u = 0; u < TILE::BLOCKS; u++) load(block[u]);
     ks_start(site);
+    mm_skinny_residual<TILE> residual(args, unit, job);
     mm_skinny_stage<TILE, true>(args, unit, job, (unsigned char *)planes, 0);
     __syncthreads();
     const T *x = (const T *)planes + mine;
@@ -506,7 +428,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         for (int c = 0; c < TILE::W; c++)
             if (column + c >= 0 && column + c < TILE::N) planes[warp * TILE::PLANE + column + c] = sum[c];
     }
-    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, planes, slots);
+    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, {planes, slots}, residual);
     mm_leave(site);
 }
 

@@ -180,6 +180,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     }
     ks_start(site);
     __syncwarp();
+    mm_skinny_residual<TILE> residual(args, unit, job);
     typename TILE::sums sum = {};
     int stage = 0, parity = 0;
 #pragma unroll 1
@@ -201,7 +202,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     float *planes = (float *)mm_strip_shared;
     __syncwarp();
     mm_strip_spill<TILE>(sum, planes + warp * TILE::PLANE, (int)args.m);
-    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, planes, (float *)(mm_strip_shared + TILE::SLOTS));
+    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, {planes, (float *)(mm_strip_shared + TILE::SLOTS)},
+                                     residual);
 #endif
 }
 
