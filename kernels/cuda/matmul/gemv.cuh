@@ -141,7 +141,7 @@ struct mm_skinny_feed {
 #pragma unroll
             for (int h = 0; h < TILE::HALVES; h++) {
                 block.a[h] = {};
-                if (values > 0 && 8 * h < rows) block.a[h] = __ldg((const uint4 *)(a + h * a_pitch));
+                if (values > 0 && 8 * h < rows) block.a[h] = ks_load_made((const uint4 *)(a + h * a_pitch));
             }
             a += TILE::DEPTH;
         }
@@ -339,6 +339,9 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     extern __shared__ __align__(16) unsigned char mm_shared[];
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
+    ks_let(site);
+    if (args.packed) mm_await_packed();
+    ks_await(site);
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
 #endif
@@ -353,7 +356,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     mm_skinny_block<TILE> block[TILE::BLOCKS];
 #pragma unroll
     for (int u = 0; u < TILE::BLOCKS; u++) feed.load(block[u]);
-    ks_start(site);
+    if (!args.packed) ks_start(site);
     const int x_pitch = mm_held_pitch(slice * (int)sizeof(T));
     if constexpr (!TILE::MMA) {
         mm_skinny_stage<TILE, A_K>(args, unit, job, (unsigned char *)planes, x_pitch);
@@ -455,6 +458,9 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     extern __shared__ __align__(16) unsigned char mm_shared[];
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
+    ks_let(site);
+    if (args.packed) mm_await_packed();
+    ks_await(site);
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
 #endif
@@ -477,7 +483,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     };
 #pragma unroll
     for (int u = 0; u < TILE::BLOCKS; u++) load(block[u]);
-    ks_start(site);
+    if (!args.packed) ks_start(site);
     mm_skinny_stage<TILE, true>(args, unit, job, (unsigned char *)planes, 0);
     __syncthreads();
     const T *x = (const T *)planes + mine;

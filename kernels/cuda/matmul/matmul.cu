@@ -30,6 +30,9 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     memset(out, 0, sizeof *out);
     out->once = reads_once(&p, &fit.args) && grid <= KS_GRID_MAX && !fit.kernel.tma && !candidate->packed;
     out->batch_max = out->once ? KS_BATCH_MAX : 1;
+    out->early = !candidate->packed && !fit.kernel.matrices;
+    /* What goes to registers goes past caches that see no writes. */
+    if (fit.kernel.skinny && fit.kernel.skinny != MM_SKINNY_TMA) out->early_fixed = candidate->swap_ab ? 1 : 2;
     out->workspace_bytes = mm_workspace_bytes(&p, &fit);
     out->counters = mm_counters(&p, &fit);
     out->kernel_info.grid = grid;
