@@ -188,12 +188,13 @@ static void check(void (*make)(block *b, int64_t rows, int64_t width), int64_t r
     end(&b);
 }
 
-/* Few rows, and more than a tile has: other products. */
+/* Few rows, and more than a tile has: other products. Attention of few rows is a kernel that does not wait. */
 static void a_block_overlaps(void **state)
 {
     (void)state;
-    static const int64_t shapes[][2] = {{8, 64}, {24, 64}, {72, 128}, {136, 64}};
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) check(make_encoder, shapes[i][0], shapes[i][1], 7);
+    static const int64_t shapes[][3] = {{8, 64, 5}, {24, 64, 5}, {72, 128, 7}, {136, 64, 7}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        check(make_encoder, shapes[i][0], shapes[i][1], (int)shapes[i][2]);
 }
 
 static void whole_edges_around_others(void **state)

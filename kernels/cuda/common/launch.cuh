@@ -27,16 +27,22 @@
 #include "kernserve/backend.h"
 #include "cuda/common/ptx.cuh"
 
+/* How a chain's steps follow one another on chips that can (programmatic dependent launch). EARLY: 0, each when the one in front has ended; each
+ * is let begin 1, as soon as the one in front runs, or 2, when that one has waited itself. SHARED: 1, SMs share out all their memory during such
+ * steps, since to divide it anew an SM has to be empty. */
+#ifndef KS_CUDA_STEPS_EARLY
+#define KS_CUDA_STEPS_EARLY 1
+#endif
+#ifndef KS_CUDA_STEPS_SHARED
+#define KS_CUDA_STEPS_SHARED 1
+#endif
+
 enum {
     KS_GRID_MAX = 4096,
     KS_MAPPED_MOST = 4 << 20,  /* bytes, in + out: beyond it nothing works on mapped slots */
     KS_COUNTERS_MAX = 1 << 18, /* words of a lane, for all jobs of a launch together */
     KS_STAMPING = 256          /* CTAs, the last ones of a grid, that stamp the end on device memory */
 };
-/* How a chain's steps follow one another on chips that can (programmatic dependent launch). EARLY: 0, each when the one in front has ended; each
- * is let begin 1, as soon as the one in front runs, or 2, when that one has waited itself. SHARED: their SMs keep all memory that they can share,
- * since to divide it anew an SM has to be empty. */
-enum { KS_CUDA_STEPS_EARLY = 1, KS_CUDA_STEPS_SHARED = 1 };
 static const uint32_t KS_TICKET_REFUSED = 1u << 31; /* in the ticket, above all CTAs: a status word was written */
 
 typedef struct ks_job_sides {

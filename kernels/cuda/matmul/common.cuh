@@ -17,7 +17,8 @@ typedef long long mm_int; /* sizes and offsets in elements: tensors above 2^31 e
 
 enum { KS_MATMUL_CLUSTER_MAX = 8 };
 
-enum mm_packed { MM_PACKED_NOT, MM_PACKED, MM_PACKED_INPUT0 }; /* the last: INPUT1 was there before */
+/* The last: INPUT1 was there before; of kernels past shared memory (gemv.cuh), B. */
+enum mm_packed { MM_PACKED_NOT, MM_PACKED, MM_PACKED_INPUT0 };
 
 /* Stored rows of contiguous elements: along K, or across it. */
 typedef struct mm_operand {

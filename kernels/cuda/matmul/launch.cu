@@ -121,7 +121,9 @@ ks_status mm_launch(const mm_problem *p, const ks_matmul_candidate *candidate, c
     }
     /* Threads that copy odd rows wait for a chain's step alone, kernels of many small matrices never. */
     if (site->waits || (site->behind && !fit.kernel.odd && !fit.kernel.matrices))
-        fit.args.packed = !candidate->packed && p->spec->in[1].fixed ? MM_PACKED_INPUT0 : MM_PACKED;
+        fit.args.packed = !candidate->packed && p->spec->in[mm_fixed_input(&fit.kernel, candidate)].fixed
+                              ? MM_PACKED_INPUT0
+                              : MM_PACKED;
     config.numAttrs =
         ks_launch_attributes(*site, fit.args.packed && p->chip->launches_early, attributes, config.numAttrs);
     const mm_int planned = candidate->joined ? mm_grid(p, &fit) : candidate->grid;

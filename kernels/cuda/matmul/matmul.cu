@@ -31,8 +31,8 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     out->once = reads_once(&p, &fit.args) && grid <= KS_GRID_MAX && !fit.kernel.tma && !candidate->packed;
     out->batch_max = out->once ? KS_BATCH_MAX : 1;
     out->early = !candidate->packed && !fit.kernel.matrices;
-    /* What goes to registers goes past caches that see no writes. */
-    if (fit.kernel.skinny && fit.kernel.skinny != MM_SKINNY_TMA) out->early_fixed = candidate->swap_ab ? 1 : 2;
+    if (mm_is_past_shared(&fit.kernel)) /* by loads of what never changes */
+        out->early_fixed = (uint16_t)(1u << mm_fixed_input(&fit.kernel, candidate));
     out->workspace_bytes = mm_workspace_bytes(&p, &fit);
     out->counters = mm_counters(&p, &fit);
     out->kernel_info.grid = grid;
