@@ -248,11 +248,11 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
         site.only = job_table->job[0];
     ks_spec placed;
     const ks_spec *const spec = ks_cuda_place_fixed(&plan->spec, &placed, &site.only);
-    const emulate_shared steps({{model.data, model.bytes},
-                                {workspace.data, workspace.bytes},
-                                {counters.data, counters.bytes},
-                                {plan->program ? jobs[0]->out.data + KS_HEAD_ROOM : NULL,
-                                 plan->program ? plan->out_bytes : 0}});
+    const emulate_shared steps(
+        {{model.data, model.bytes},
+         {workspace.data, workspace.bytes},
+         {counters.data, counters.bytes},
+         {plan->program ? jobs[0]->out.data + KS_HEAD_ROOM : NULL, plan->program ? plan->out_bytes : 0}});
     const ks_status status = plan->program
                                  ? ks_cuda_chain_record(lane, plan, &plan->spec, &site, error)
                                  : ks_cuda_op_of(plan->spec.op)

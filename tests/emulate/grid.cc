@@ -155,7 +155,8 @@ static void run_cta(worker *w, const work &job, uint32_t index)
         t.work();
     }
     w->later.clear();
-    if (g.early && !w->awaited) emulate_fault("a CTA that began early has ended, and has not waited for the launch in front");
+    if (g.early && !w->awaited)
+        emulate_fault("a CTA that began early has ended, and has not waited for the launch in front");
     __atomic_store_n(&w->cluster->live[w->rank], false, __ATOMIC_SEQ_CST);
     if (!emulate_all((unsigned char *)ks_dynamic + g.shared_bytes, noise, sizeof ks_dynamic - g.shared_bytes))
         emulate_fault("dynamic shared memory is written beyond its end");

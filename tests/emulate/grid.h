@@ -56,7 +56,7 @@ enum { EMULATE_EACH = 48 }; /* bytes of a lane, at most, that a warp exchanges *
 int emulate_barrier(bool mine); /* true of one of them? */
 void emulate_exchange(const void *mine, void *other, size_t bytes, int lane);
 void emulate_launch_wait(); /* for the launch in front */
-void emulate_turn(); /* waits for another CTA: lets the others go on */
+void emulate_turn();        /* waits for another CTA: lets the others go on */
 /* Until those bits of a word of shared memory, or of the emulator's, are something else. */
 void emulate_until(const uint32_t *word, uint32_t mask, uint32_t other);
 const unsigned char *emulate_warp(const void *mine,

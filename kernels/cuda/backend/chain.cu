@@ -135,7 +135,7 @@ static int rows_of(const chain_memory *m)
 }
 
 /* The step's spec as a launch takes it: each tensor at an offset from its side, which may wrap; one that is alone there is the side.
- * early: the launch begins while one in front may run; then constants, for which it need not wait, are told apart. */
+ * early: the launch begins while one in front may run; then it is given its constants, for which it need not wait. */
 static void place_step(const chain_memory *m, const ks_step *step, bool early, ks_spec *placed, ks_job_sides *sides)
 {
     ks_spec room;

@@ -89,7 +89,7 @@ typedef struct ks_site {
     uint32_t node;           /* of a chain, whose step the launch is; 0: of none */
     bool
         behind; /* device memory: a launch in front of the op's, which lets it begin early, writes the operands and has stamped the start */
-    bool waits; /* a chain's step, whose plan says `early`: the launch is made to begin early, and its kernel waits: ks_await() */
+    bool waits; /* a chain's step, whose plan says `early`: its launch begins early, and its kernel waits: ks_await() */
     bool lets;  /* likewise: the launch behind is, and the kernel lets it: ks_let() */
 } ks_site;
 
@@ -147,7 +147,7 @@ static cudaError_t ks_launch(void (*kernel)(ks_site, Taken...), dim3 grid, int t
 
 /* A step that begins early: the steps in front have ended, and what they wrote is seen. Each thread that reads what one of them may write, or
  * writes what one may read or write (operands, results, workspace, counters, status words), calls it first; and each launch calls it, so that
- * its end is the end of all in front of it. The start stamp of a step that waits is read by nobody, and may stand in front. */
+ * its end is the end of all in front of it. The start stamp of a step that waits is of no use, and may stand in front. */
 __device__ __forceinline__ void ks_await(const ks_site &site)
 {
     if (KS_CUDA_STEPS_EARLY && site.waits) ks_launch_wait();
