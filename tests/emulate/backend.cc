@@ -248,6 +248,11 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
         site.only = job_table->job[0];
     ks_spec placed;
     const ks_spec *const spec = ks_cuda_place_fixed(&plan->spec, &placed, &site.only);
+    const emulate_shared steps(
+        {{model.data, model.bytes},
+         {workspace.data, workspace.bytes},
+         {counters.data, counters.bytes},
+         {plan->program ? jobs[0]->out.data + KS_HEAD_ROOM : NULL, plan->program ? plan->out_bytes : 0}});
     const ks_status status = plan->program
                                  ? ks_cuda_chain_record(lane, plan, &plan->spec, &site, error)
                                  : ks_cuda_op_of(plan->spec.op)
@@ -339,6 +344,11 @@ static ks_status launch_jobs_joined(ks_lane *lane, ks_batch *batch, int from, in
     const bool refuses = ks_decides(&plan->spec);
     if (refuses) memset(in.data, 0x7F, in.bytes); /* noise that is no index of anything */
     const ks_spec spec = joined_spec(plan, computed, in.data);
+    const emulate_shared steps({{in.data, in.bytes},
+                                {out.data, out.bytes},
+                                {model.data, model.bytes},
+                                {workspace.data, workspace.bytes},
+                                {counters.data, counters.bytes}});
     for (int i = ks_next_input(&spec, -1); i >= 0; i = ks_next_input(&spec, i)) {
         if (spec.in[i].fixed) continue;
         ks_join_side side = ks_cuda_join_in(&spec, i, in.data, rows);

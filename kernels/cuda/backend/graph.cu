@@ -38,6 +38,8 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
         .counters_stride = plan->counters,
         .node = 0,
         .behind = false,
+        .waits = false,
+        .lets = false,
     };
 }
 

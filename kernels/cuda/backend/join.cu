@@ -131,12 +131,10 @@ static __global__ void __launch_bounds__(JOIN_THREADS) join_copy(ks_site site, c
         sides[threadIdx.x] = IN ? job->in : job->out;
     }
     __syncthreads();
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (IN)
-        mm_launch_next();
+        ks_launch_next();
     else
-        mm_launch_wait();
-#endif
+        ks_launch_wait();
     UNIT *rows = (UNIT *)(void *)to.rows;
     const unsigned taken = first[count], all = IN && to.filled > taken ? to.filled : taken;
     const unsigned units = all * to.row_units, step = gridDim.x * JOIN_THREADS * JOIN_EACH;

@@ -127,7 +127,7 @@ struct mm_skinny_feed {
         }
     }
 
-    __device__ __forceinline__ void load(mm_skinny_block<TILE> &block)
+    __device__ __forceinline__ void load_b(mm_skinny_block<TILE> &block)
     {
         const T *from = at = ks_one_address(at);
 #pragma unroll
@@ -137,18 +137,37 @@ struct mm_skinny_feed {
                 block.b[v] = mm_load_once<typename TILE::vector>(from);
             from += pitch;
         }
+        at += stride;
+        values -= TILE::DEPTH;
+    }
+
+    /* there: values that were left in front of the block. */
+    __device__ __forceinline__ void load_a(mm_skinny_block<TILE> &block, int there)
+    {
         if constexpr (TILE::MMA) {
 #pragma unroll
             for (int h = 0; h < TILE::HALVES; h++) {
                 block.a[h] = {};
-                if (values > 0 && 8 * h < rows) block.a[h] = __ldg((const uint4 *)(a + h * a_pitch));
+                if (there > 0 && 8 * h < rows) block.a[h] = ks_load_made((const uint4 *)(a + h * a_pitch));
             }
             a += TILE::DEPTH;
         }
-        at += stride;
-        values -= TILE::DEPTH;
+    }
+
+    __device__ __forceinline__ void load(mm_skinny_block<TILE> &block)
+    {
+        const int there = values;
+        load_b(block);
+        load_a(block, there);
     }
 };
+
+/* Whether a launch in front writes A alone, so that B's first blocks come meanwhile; a launch that writes B is waited for here. */
+__device__ __forceinline__ bool mm_skinny_ahead(const mm_args &args)
+{
+    if (args.packed == MM_PACKED) mm_await_packed();
+    return args.packed == MM_PACKED_INPUT0;
+}
 
 /* x: A's first row at the block's first value of K. */
 template <typename TILE>
@@ -259,6 +278,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     extern __shared__ __align__(16) unsigned char mm_shared[];
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
+    ks_let(site);
+    const bool ahead = mm_skinny_ahead(args);
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
 #endif
@@ -271,9 +292,19 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     const unsigned char *x = (const unsigned char *)planes + (mine + along * TILE::VALUES) * (int)sizeof(T);
     mm_skinny_feed<TILE> feed(args, unit, job, mine + along * TILE::VALUES, column);
     mm_skinny_block<TILE> block[TILE::BLOCKS];
+    if (TILE::MMA && ahead) {
+        const int there = feed.values;
 #pragma unroll
-    for (int u = 0; u < TILE::BLOCKS; u++) feed.load(block[u]);
-    ks_start(site);
+        for (int u = 0; u < TILE::BLOCKS; u++) feed.load_b(block[u]);
+        mm_await_packed();
+#pragma unroll
+        for (int u = 0; u < TILE::BLOCKS; u++) feed.load_a(block[u], there - u * TILE::DEPTH);
+    } else {
+#pragma unroll
+        for (int u = 0; u < TILE::BLOCKS; u++) feed.load(block[u]);
+    }
+    mm_begin(site, args);
+    ks_await(site);
     mm_skinny_residual<TILE> residual(args, unit, job);
     const int x_pitch = mm_held_pitch(slice * (int)sizeof(T));
     if constexpr (!TILE::MMA) {
@@ -376,6 +407,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     extern __shared__ __align__(16) unsigned char mm_shared[];
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
+    ks_let(site);
+    mm_skinny_ahead(args);
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
 #endif
@@ -398,7 +431,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     };
 #pragma unroll
     for (int u = 0; u < TILE::BLOCKS; u++) load(block[u]);
-    ks_start(site);
+    mm_begin(site, args);
+    ks_await(site);
     mm_skinny_residual<TILE> residual(args, unit, job);
     mm_skinny_stage<TILE, true>(args, unit, job, (unsigned char *)planes, 0);
     __syncthreads();
