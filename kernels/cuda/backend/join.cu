@@ -92,7 +92,7 @@ static __device__ __forceinline__ void show_refusals(const ks_site &site, const 
         site.completion->word = 1;
 }
 
-/* Before the flag: the host tells the steps' time from the copies'. */
+/* Before the flag: by these the steps' time is known from the copies'. */
 static __device__ __forceinline__ void show_stamps(const join_rows &to)
 {
     if (!to.steps || blockIdx.x != 0 || threadIdx.x != 0) return;
