@@ -292,17 +292,11 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     const unsigned char *x = (const unsigned char *)planes + (mine + along * TILE::VALUES) * (int)sizeof(T);
     mm_skinny_feed<TILE> feed(args, unit, job, mine + along * TILE::VALUES, column);
     mm_skinny_block<TILE> block[TILE::BLOCKS];
-    if (TILE::MMA && ahead) {
-        const int there = feed.values;
 #pragma unroll
-        for (int u = 0; u < TILE::BLOCKS; u++) feed.load_b(block[u]);
-        mm_await_packed();
+    for (int u = 0; u < TILE::BLOCKS; u++) feed.load_b(block[u]);
+    if (TILE::MMA && ahead) mm_await_packed();
 #pragma unroll
-        for (int u = 0; u < TILE::BLOCKS; u++) feed.load_a(block[u], there - u * TILE::DEPTH);
-    } else {
-#pragma unroll
-        for (int u = 0; u < TILE::BLOCKS; u++) feed.load(block[u]);
-    }
+    for (int u = 0; u < TILE::BLOCKS; u++) feed.load_a(block[u], feed.values + (TILE::BLOCKS - u) * TILE::DEPTH);
     mm_begin(site, args);
     ks_await(site);
     mm_skinny_residual<TILE> residual(args, unit, job);
