@@ -8,9 +8,14 @@
  * Threads  the lane's. */
 #include "cuda/backend/chain.h"
 
-const ks_chain_means ks_cuda_chain_means = {.alignment = KS_ALIGNMENT,
-                                            .maps = KS_CUDA_FUSES_MAPS ? KS_CUDA_MAPS_DTYPES : 0,
-                                            .residuals = true};
+/* How a chain's steps follow one another on chips that can (programmatic dependent launch): 0, each when the one in front has ended; each is
+ * let begin 1, as soon as the one in front runs, or 2, when that one has waited itself. */
+#ifndef KS_CUDA_STEPS_EARLY
+#define KS_CUDA_STEPS_EARLY 1
+#endif
+
+const ks_chain_means ks_cuda_chain_means = {
+    .alignment = KS_ALIGNMENT, .maps = KS_CUDA_FUSES_MAPS ? KS_CUDA_MAPS_DTYPES : 0, .residuals = true};
 
 size_t ks_cuda_chain_arena_bytes(const ks_program *program)
 {
@@ -180,7 +185,7 @@ static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_prog
     ks_spec placed;
     site.behind = site.behind && number == 0;
     site.waits = begins_early(lane, program, number);
-    site.lets = begins_early(lane, program, number + 1);
+    site.lets = begins_early(lane, program, number + 1) ? KS_CUDA_STEPS_EARLY : 0;
     place_step(m, step, site.behind || site.waits, &placed, &site.only);
     site.workspace_stride = step->workspace_bytes;
     site.completion += number > 0;

@@ -27,12 +27,7 @@
 #include "kernserve/backend.h"
 #include "cuda/common/ptx.cuh"
 
-/* How a chain's steps follow one another on chips that can (programmatic dependent launch). EARLY: 0, each when the one in front has ended; each
- * is let begin 1, as soon as the one in front runs, or 2, when that one has waited itself. SHARED: 1, SMs share out all their memory during such
- * steps, since to divide it anew an SM has to be empty. */
-#ifndef KS_CUDA_STEPS_EARLY
-#define KS_CUDA_STEPS_EARLY 1
-#endif
+/* 1: while a chain's steps overlap, SMs share out all their memory, since to divide it anew an SM has to be empty. */
 #ifndef KS_CUDA_STEPS_SHARED
 #define KS_CUDA_STEPS_SHARED 1
 #endif
@@ -90,7 +85,7 @@ typedef struct ks_site {
     bool
         behind; /* device memory: a launch in front of the op's, which lets it begin early, writes the operands and has stamped the start */
     bool waits; /* a chain's step, whose plan says `early`: its launch begins early, and its kernel waits: ks_await() */
-    bool lets;  /* likewise: the launch behind is, and the kernel lets it: ks_let() */
+    uint8_t lets; /* likewise: the launch behind is, and the kernel lets it: 1, ks_let(); 2, ks_await(); 0: it is not */
 } ks_site;
 
 /* What a launch function would launch last: the kernel that does the work. */
@@ -150,14 +145,14 @@ static cudaError_t ks_launch(void (*kernel)(ks_site, Taken...), dim3 grid, int t
  * its end is the end of all in front of it. The start stamp of a step that waits is of no use, and may stand in front. */
 __device__ __forceinline__ void ks_await(const ks_site &site)
 {
-    if (KS_CUDA_STEPS_EARLY && site.waits) ks_launch_wait();
-    if (KS_CUDA_STEPS_EARLY == 2 && site.lets) ks_launch_next();
+    if (site.waits) ks_launch_wait();
+    if (site.lets == 2) ks_launch_next();
 }
 
 /* The step behind begins as soon as all CTAs have come here, so all of them run, and its CTAs take what room is left. */
 __device__ __forceinline__ void ks_let(const ks_site &site)
 {
-    if (KS_CUDA_STEPS_EARLY == 1 && site.lets) ks_launch_next();
+    if (site.lets == 1) ks_launch_next();
 }
 
 /* Where the job lies, for the kernels of an op behind its first one. false: a surplus CTA of the bucket, which returns. */

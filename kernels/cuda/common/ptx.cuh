@@ -23,6 +23,13 @@ __device__ __forceinline__ const P *ks_one_address(const P *at)
     return at;
 }
 
+/* The line in which the address lies comes to the L1 cache. */
+enum { KS_L1_LINE = 128 };
+__device__ __forceinline__ void ks_ask(const void *at)
+{
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
+}
+
 /* What was computed of the word is not kept in registers for its next use. */
 __device__ __forceinline__ void ks_anew(uint32_t &word)
 {

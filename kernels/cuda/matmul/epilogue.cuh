@@ -97,33 +97,34 @@ __device__ __forceinline__ S mm_epilogue(const mm_args &args, S sum, S bias, S r
     return args.residual ? mm_add_residual(x, residual) : x;
 }
 
-/* Four sums of a thread at once, whose biases and residuals have been read: each by itself would wait for its bias and for its activation. Results of 16
+/* N sums of a thread at once, whose biases and residuals have been read: each by itself would wait for its bias and for its activation. Results of 16
  * bits by the quick formulas of unary.cuh, whose error disappears in their rounding; FP64 one by one, whose erf and exp are long. */
-template <typename T, typename S>
-__device__ __forceinline__ void mm_finish_four(const mm_args &args, const S (&bias)[4], const S (&residual)[4],
-                                               mm_four<S> &sum)
+template <typename T, int N, typename S>
+__device__ __forceinline__ void mm_finish(const mm_args &args, const S (&bias)[N], const S (&residual)[N], S (&sum)[N])
 {
     static_assert((int)KS_MATMUL_NONE == (int)KS_ACTIVATION_NONE && (int)KS_MATMUL_RELU == (int)KS_ACTIVATION_RELU &&
                       (int)KS_MATMUL_GELU == (int)KS_ACTIVATION_GELU,
                   "all but silu have one number");
     if (args.alpha != 1.0) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) sum.value[e] = (S)(args.alpha * (double)sum.value[e]);
+        for (int e = 0; e < N; e++) sum[e] = (S)(args.alpha * (double)sum[e]);
     }
 #pragma unroll
-    for (int e = 0; e < 4; e++) sum.value[e] += bias[e];
+    for (int e = 0; e < N; e++) sum[e] += bias[e];
     if constexpr (sizeof(S) == 8) {
 #pragma unroll 1
-        for (int e = 0; e < 4; e++) {
-            const S x = mm_activate(sum.value[0], args.activation);
-            sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
+        for (int e = 0; e < N; e++) {
+            const S x = mm_activate(sum[0], args.activation);
+#pragma unroll
+            for (int i = 1; i < N; i++) sum[i - 1] = sum[i];
+            sum[N - 1] = x;
         }
     } else {
-        ks_activate<T>(sum.value, args.activation == KS_MATMUL_SILU ? KS_ACTIVATION_SILU : args.activation);
+        ks_activate<T>(sum, args.activation == KS_MATMUL_SILU ? KS_ACTIVATION_SILU : args.activation);
     }
     if (args.residual) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) sum.value[e] = mm_add_residual(sum.value[e], residual[e]);
+        for (int e = 0; e < N; e++) sum[e] = mm_add_residual(sum[e], residual[e]);
     }
 }
 
@@ -182,7 +183,7 @@ __device__ __forceinline__ void mm_store_four(const mm_args &args, const mm_out<
                 args.biased && column + e < out.columns ? mm_widen(out.bias[args.swap_ab ? row : column + e]) : (S)0;
             residual[e] = mm_widen(added.value[e]);
         }
-        mm_finish_four<T>(args, bias, residual, sum);
+        mm_finish<T>(args, bias, residual, sum.value);
     }
     mm_line<T> line;
 #pragma unroll

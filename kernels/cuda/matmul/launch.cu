@@ -109,10 +109,7 @@ ks_status mm_launch(const mm_problem *p, const ks_matmul_candidate *candidate, c
     }
     if (fit.kernel.tma && !make_maps(p, candidate->table, &fit, site->only.in, &maps))
         return ks_fail(error, KS_DEVICE, "matmul: the driver makes no tensor map");
-    /* All threads wait for a residual that the launch in front may write; else those alone that ask for operands. */
-    ks_site at = *site;
-    at.waits |= at.behind && fit.args.residual;
-    void *arguments[] = {&at, &fit.args, &maps};
+    void *arguments[] = {(void *)(uintptr_t)site, &fit.args, &maps};
     cudaLaunchAttribute attributes[3] = {};
     cudaLaunchConfig_t config = {};
     const unsigned together = fit.args.cluster * mm_peers(&fit.kernel);

@@ -9,8 +9,7 @@
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 /* The biases of a thread's four sums of a block: `second` is how far the second of the two is, along the rows with swap_ab, else the columns. */
 template <typename T>
-__device__ __forceinline__ void mm_biases(const mm_args &args, const mm_out<T> &out, int at, int second,
-                                          float (&bias)[4])
+__device__ __forceinline__ void mm_biases(const mm_args &args, const mm_out<T> &out, int at, int second, float *bias)
 {
     const int end = args.swap_ab ? out.rows : out.columns;
     const float first = args.biased && at < end ? mm_widen(out.bias[at]) : 0.0f;
@@ -72,7 +71,7 @@ struct mm_residuals {
     }
 
     /* All of a warp together. */
-    __device__ __forceinline__ void take(const mm_args &args, float (&to)[4])
+    __device__ __forceinline__ void take(const mm_args &args, float *to)
     {
         if (!args.residual) return;
         if constexpr (TILE::WIDE) {
@@ -93,6 +92,16 @@ struct mm_residuals {
     }
 };
 
+/* Before the products: the biases of the tile's columns, which the epilogue reads a few at a time, come to the L1 cache meanwhile. */
+template <typename TILE>
+__device__ __forceinline__ void mm_ask_biases(const mm_args &args, const mm_unit &unit, const ks_job_sides &job)
+{
+    typedef typename TILE::element T;
+    const mm_int column = (mm_int)unit.column * TILE::N + threadIdx.x % 32 * (int)(KS_L1_LINE / sizeof(T));
+    if (args.biased && !args.swap_ab && threadIdx.x % 32 * (int)(KS_L1_LINE / sizeof(T)) < TILE::N && column < args.n)
+        ks_ask((const T *)(job.in + args.bias_at) + column);
+}
+
 /* A tile's place in the output, and what is added there. */
 template <typename TILE, bool A_K>
 struct mm_wgmma_out : mm_out<typename TILE::element> {
@@ -108,7 +117,7 @@ __device__ __forceinline__ void mm_store_block(const mm_args &args, const mm_out
     if (!args.plain) {
         float bias[4];
         mm_biases(args, out, args.swap_ab ? row + lane_id / 4 : column + lane_id % 4 * 2, args.swap_ab ? 8 : 1, bias);
-        mm_finish_four<T>(args, bias, residual, sum);
+        mm_finish<T>(args, bias, residual, sum.value);
     }
     uint32_t two[2] = {ks_round_two<T>(sum.value[0], sum.value[1]), ks_round_two<T>(sum.value[2], sum.value[3])};
     if (args.swap_ab) two[0] = mm_transpose_block(two[0]), two[1] = mm_transpose_block(two[1]);
@@ -137,7 +146,7 @@ __device__ __forceinline__ void mm_store_wide(const mm_args &args, const mm_out<
     if (!args.plain) {
         float bias[4];
         mm_biases(args, out, args.swap_ab ? row : column, args.swap_ab ? SECOND : 1, bias);
-        mm_finish_four<float>(args, bias, residual, sum);
+        mm_finish<float>(args, bias, residual, sum.value);
     }
     const mm_int pitch = args.swap_ab ? args.m : args.n;
     const int along = args.swap_ab ? row : column, line = args.swap_ab ? column : row,
@@ -280,18 +289,21 @@ __device__ __forceinline__ void mm_wgmma_store_words(const mm_args &args, const 
 }
 
 /* 16 bits: alpha, bias and activation of a thread's sums, which are then stored as a plain product's. Some blocks at a time through memory
- * that is the thread's own, so that the code of a block is there once for each of them; a block's biases are under way during the one before. */
+ * that is the thread's own, so that the code of two blocks is there once for each of them; their biases are under way during the two before. */
 template <typename TILE, bool A_K>
 __device__ __forceinline__ void mm_wgmma_finish(const mm_args &args, mm_wgmma_out<TILE, A_K> &out,
                                                 float (&sum)[TILE::SUMS], mm_four<float> *held)
 {
-    constexpr int SOME = TILE::BLOCKS < TILE::HELD ? TILE::BLOCKS : TILE::HELD;
+    constexpr int SOME = TILE::BLOCKS < TILE::HELD ? TILE::BLOCKS : TILE::HELD, FEW = SOME % 2 ? 1 : 2;
     const int lane_id = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane_id / 4;
-    auto biases = [&](int block, float(&bias)[4]) {
-        mm_biases(args, out, args.swap_ab ? row : block * 8 + lane_id % 4 * 2, args.swap_ab ? 8 : 1, bias);
+    float next[FEW * 4];
+    auto biases = [&](int block) { /* behind the last block: outside, so none is read */
+#pragma unroll
+                                   for (int f = 0; f < FEW; f++)
+                                       mm_biases(args, out, args.swap_ab ? row : (block + f) * 8 + lane_id % 4 * 2,
+                                                 args.swap_ab ? 8 : 1, next + f * 4);
     };
-    float next[4];
-    biases(0, next);
+    biases(0);
     held += threadIdx.x / 32 * 32 * TILE::HELD + lane_id;
 #pragma unroll
     for (int first = 0; first < TILE::BLOCKS; first += SOME) {
@@ -301,14 +313,17 @@ __device__ __forceinline__ void mm_wgmma_finish(const mm_args &args, mm_wgmma_ou
             held[i * 32] = {four[0], four[1], four[2], four[3]};
         }
 #pragma unroll 1
-        for (int i = 0; i < SOME; i++) {
-            const float bias[4] = {next[0], next[1], next[2], next[3]};
-            mm_four<float> four = held[i * 32];
-            float residual[4] = {};
-            biases(first + i + 1, next); /* behind the last block: outside, so none is read */
-            out.residuals.take(args, residual);
-            mm_finish_four<typename TILE::element>(args, bias, residual, four);
-            held[i * 32] = four;
+        for (int i = 0; i < SOME; i += FEW) {
+            float bias[FEW * 4], residual[FEW * 4] = {}, few[FEW * 4];
+#pragma unroll
+            for (int e = 0; e < FEW * 4; e++) bias[e] = next[e], few[e] = held[(i + e / 4) * 32].value[e % 4];
+            biases(first + i + FEW);
+#pragma unroll
+            for (int f = 0; f < FEW; f++) out.residuals.take(args, residual + f * 4);
+            mm_finish<typename TILE::element>(args, bias, residual, few);
+#pragma unroll
+            for (int f = 0; f < FEW; f++)
+                held[(i + f) * 32] = {few[f * 4], few[f * 4 + 1], few[f * 4 + 2], few[f * 4 + 3]};
         }
 #pragma unroll
         for (int i = 0; i < SOME; i++) {
