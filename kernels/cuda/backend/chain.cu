@@ -42,7 +42,7 @@ static ks_status plan_step(const ks_chip *chip, ks_step *step, int join_rows, ks
     if (status) return status;
     step->workspace_bytes = ks_align(chosen.workspace_bytes);
     step->unstamped = chosen.unstamped;
-    step->early = chosen.early && are_fixed(step, chosen.early_fixed);
+    step->waits = KS_CUDA_STEPS_EARLY && chip->launches_early && chosen.early && are_fixed(step, chosen.early_fixed);
     memcpy(step->kernel, chosen.kernel_info.kernel, sizeof step->kernel);
     memcpy(step->algorithm, chosen.algorithm, sizeof step->algorithm);
     /* Where a library's kernels cannot be launched, our own need as much as there is. */
@@ -59,11 +59,10 @@ static bool is_stamped(const ks_step *step)
 
 /* Which launches begin early: of two steps that follow one another and both can. Around a copy, a library's kernels, several launches and the
  * kernels that do not wait the edges are whole. */
-static void plan_edges(const ks_chip *chip, ks_program *program)
+static void plan_edges(ks_program *program)
 {
     for (int i = program->count - 1; i >= 0; i--)
-        program->step[i].early = KS_CUDA_STEPS_EARLY && chip->launches_early && i > 0 && program->step[i].early &&
-                                 program->step[i - 1].early;
+        program->step[i].early = program->step[i].waits && i > 0 && program->step[i - 1].waits;
 }
 
 ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out, ks_error *error)
@@ -80,14 +79,14 @@ ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out
         return ks_fail(error, KS_WORK, "%s: it has no product of rows", plan->spec.op->name);
     for (int i = 0; i < program->count; i++) {
         if (!program->step[i].spec.op) {
-            program->step[i].early = false;
+            program->step[i].waits = false;
             snprintf(program->step[i].kernel, sizeof program->step[i].kernel, "memcpy");
             continue;
         }
         const ks_status status = plan_step(&device->chip, &program->step[i], plan->join_rows, out, error);
         if (status) return status;
     }
-    plan_edges(&device->chip, program);
+    plan_edges(program);
     out->batch_max = 1;
     out->unstamped = !is_stamped(&program->step[0]) || !is_stamped(&program->step[program->count - 1]);
     out->kernel_info.grid = 0;
@@ -172,7 +171,19 @@ static bool is_timed(const ks_lane *lane)
 /* Whether the step's launch begins early. Events between steps order them whole. */
 static bool begins_early(const ks_lane *lane, const ks_program *program, int number)
 {
-    return number < program->count && program->step[number].early && !is_timed(lane);
+    return program->step[number].early && !is_timed(lane);
+}
+
+/* How the step lets the launch behind it begin: the next step's, or the one behind the chain. */
+static uint8_t lets_next(const ks_lane *lane, const chain_memory *m, const ks_program *program, int number)
+{
+    const bool last = number + 1 == program->count;
+    return (last ? m->site->lets != 0 : begins_early(lane, program, number + 1)) ? KS_CUDA_STEPS_EARLY : 0;
+}
+
+bool ks_cuda_chain_lets(const ks_lane *lane, const ks_program *program)
+{
+    return program->step[program->count - 1].waits && !is_timed(lane);
 }
 
 static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_program *program, int number,
@@ -185,7 +196,7 @@ static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_prog
     ks_spec placed;
     site.behind = site.behind && number == 0;
     site.waits = begins_early(lane, program, number);
-    site.lets = begins_early(lane, program, number + 1) ? KS_CUDA_STEPS_EARLY : 0;
+    site.lets = lets_next(lane, m, program, number);
     place_step(m, step, site.behind || site.waits, &placed, &site.only);
     site.workspace_stride = step->workspace_bytes;
     site.completion += number > 0;

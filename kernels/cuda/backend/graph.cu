@@ -128,16 +128,18 @@ static ks_status record_joined(ks_lane *lane, const ks_plan *plan, int bucket, k
 /* One job of a chain: kernels copy its sides. */
 static ks_status record_moved(ks_lane *lane, const ks_plan *plan, ks_error *error)
 {
-    const bool early = lane->device->chip.launches_early && ends_in_product(plan->program);
+    const bool early = ks_cuda_chain_lets(lane, plan->program);
     const ks_place place = ks_cuda_place_of(lane, plan);
     const ks_site slot = ks_cuda_site_of(lane, plan, KS_PATH_MOVED);
+    ks_site arena = ks_cuda_site_of(lane, plan, KS_PATH_COPIES);
+    arena.lets = early;
     const ks_join_side in = ks_cuda_join_whole(true, place.in, plan->in_bytes);
     ks_join_side out = ks_cuda_join_whole(false, place.out, plan->out_bytes);
     out.steps = (const ks_completion *)(const void *)place.completion;
     out.stamps = lane->shared_device->device_buffer_completion;
     if (ks_decides(&plan->spec)) out.refusals = out.steps;
-    if (plan->in_bytes) KS_TRY_SOFT(error, ks_cuda_join_copy(&slot, &in, early, lane->stream));
-    const ks_status status = ks_cuda_record_kernels(lane, plan, KS_PATH_COPIES, 1, error);
+    if (plan->in_bytes) KS_TRY_SOFT(error, ks_cuda_join_copy(&slot, &in, false, lane->stream));
+    const ks_status status = ks_cuda_record_on(lane, plan, &plan->spec, &arena, 1, error);
     if (status) return status;
     KS_TRY_SOFT(error, ks_cuda_join_copy(&slot, &out, early, lane->stream));
     return KS_OK;
