@@ -8,9 +8,8 @@
  * Threads  the lane's. */
 #include "cuda/backend/chain.h"
 
-const ks_chain_means ks_cuda_chain_means = {.alignment = KS_ALIGNMENT,
-                                            .maps = KS_CUDA_FUSES_MAPS ? KS_CUDA_MAPS_DTYPES : 0,
-                                            .residuals = true};
+const ks_chain_means ks_cuda_chain_means = {
+    .alignment = KS_ALIGNMENT, .maps = KS_CUDA_FUSES_MAPS ? KS_CUDA_MAPS_DTYPES : 0, .residuals = true};
 
 size_t ks_cuda_chain_arena_bytes(const ks_program *program)
 {
