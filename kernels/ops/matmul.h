@@ -20,7 +20,15 @@ enum {
     KS_MATMUL_OUT_DATATYPE,
     KS_MATMUL_PARAMS
 };
-enum { KS_MATMUL_A, KS_MATMUL_B, KS_MATMUL_BIAS, KS_MATMUL_SCALE_A, KS_MATMUL_SCALE_B, KS_MATMUL_RESIDUAL, KS_MATMUL_INPUTS };
+enum {
+    KS_MATMUL_A,
+    KS_MATMUL_B,
+    KS_MATMUL_BIAS,
+    KS_MATMUL_SCALE_A,
+    KS_MATMUL_SCALE_B,
+    KS_MATMUL_RESIDUAL,
+    KS_MATMUL_INPUTS
+};
 enum { KS_MATMUL_INT8_DEPTH = 131071 }; /* K, at most: no sum of INT8 products is beyond INT32 */
 
 typedef enum ks_matmul_activation {
@@ -40,7 +48,7 @@ typedef struct ks_matmul_shape {
     bool transpose_a, transpose_b;
     bool biased;   /* INPUT2: a value for each column of C */
     bool residual; /* INPUT5: a value for each element of C, added behind the activation */
-    bool tf32;   /* FP32 products may be rounded to TF32 */
+    bool tf32;     /* FP32 products may be rounded to TF32 */
     ks_matmul_activation activation;
     double alpha;
     /* Of 8 bits: datatypes of the operands, which may differ, and the elements from one of their matrices to the next. */

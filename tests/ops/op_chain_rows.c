@@ -113,7 +113,8 @@ static void make_chain(bed *b)
     b->nodes[1].dims[1] = row;
     set_node(b, 2, "matmul", X, W0, B0, LAYER);
     const bool added = b->shape.added && b->shape.copied;
-    set_node(b, 3, "map", LAYER, added ? SHIFT : B0, -1, HIGH); /* two maps, which are one pass; or a residual and a map */
+    set_node(b, 3, "map", LAYER, added ? SHIFT : B0, -1,
+             HIGH); /* two maps, which are one pass; or a residual and a map */
     b->nodes[3].params[KS_MAP_OP].i = added ? KS_MAP_ADD : KS_MAP_MAX;
     set_node(b, 4, "map", HIGH, -1, -1, BENT);
     b->nodes[4].params[KS_MAP_OP].i = KS_MAP_TANH;

@@ -41,9 +41,9 @@ typedef struct mm_args {
     uint8_t many;   /* 1: A has a matrix for each of the output's; 2: B has */
     unsigned tiles, tiles_factor, tiles_shift; /* of a matrix; what divides up to 2^31 by them: mm_unit_at() */
     unsigned tiles_n, matrices, cluster;
-    int swap_ab; /* C is stored transposed */
-    int plain;   /* alpha is 1, no bias, no activation, no residual */
-    mm_int m, n; /* of the product that is computed: with swap_ab, it is the transposed one */
+    int swap_ab;          /* C is stored transposed */
+    int plain;            /* alpha is 1, no bias, no activation, no residual */
+    mm_int m, n;          /* of the product that is computed: with swap_ab, it is the transposed one */
     int biased, residual; /* whether there is one */
     int activation;       /* ks_matmul_activation */
     size_t c_at, bias_at, residual_at;
