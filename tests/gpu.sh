@@ -268,31 +268,27 @@ part_nvtx() {
     step nvtx python3 -B "$root/tests/gpu/nvtx.py" "$program"
 }
 
-part_occupancy() {
-    local ncu program
-    ncu=$(find_tool ncu) || {
-        note skipped occupancy 0 "ncu is not installed"
-        return 0
-    }
-    program=$(find_program kernserve) || {
-        note skipped occupancy 0 "kernserve is not built"
-        return 0
-    }
-    step occupancy python3 -B "$root/tests/gpu/occupancy.py" "$program" "$ncu"
-}
-
-part_dram() {
+# What Nsight Compute says of launches beside their plans: PART, which is a script of tests/gpu.
+beside_ncu() {
     local ncu program bench
     ncu=$(find_tool ncu) || {
-        note skipped dram 0 "ncu is not installed"
+        note skipped "$1" 0 "ncu is not installed"
         return 0
     }
     if ! program=$(find_program kernserve) || ! bench=$(find_program bench_ops); then
-        note skipped dram 0 "kernserve or bench_ops is not built"
+        note skipped "$1" 0 "kernserve or bench_ops is not built"
         return 0
     fi
-    step dram python3 -B "$root/tests/gpu/dram.py" "$program" "$bench" "$ncu"
-    cat "$logs/dram.log"
+    step "$1" python3 -B "$root/tests/gpu/$1.py" "$program" "$bench" "$ncu"
+}
+
+part_occupancy() {
+    beside_ncu occupancy
+}
+
+part_dram() {
+    beside_ncu dram
+    if [ -e "$logs/dram.log" ]; then cat "$logs/dram.log"; fi
 }
 
 part_observed() {
