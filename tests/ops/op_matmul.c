@@ -10,7 +10,8 @@
  * 2 sqrt(K) u P (twice that for 16-bit inputs, whose sums the tensor cores truncate, and for WIDE data, where one early
  * term can make every later rounding a full one), and then by the one rounding to the output's datatype. For few K that
  * is more than the hard bound of one u P per addition, which then holds. TF32 rounds every factor: one more 2^-10 P. A
- * bias adds its own magnitude to P, an activation its slope (below 1.2) and a few roundings of its argument. */
+ * bias adds its own magnitude to P, an activation its slope (below 1.2) and a few roundings of its argument; of 16 bits gelu
+ * and silu 2^-12 of their value, a sixteenth of BF16's rounding and half of FP16's: kernels take their quick formulas there (unary.cuh). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -331,6 +332,7 @@ static double bound(const problem *p, truth t)
         growth * sums * t.magnitude + (dtype == KS_FP64 ? 0 : k * (tf32 ? 0x1p-126 : 0x1p-149) * fmax(1, alpha));
     if (tf32) most += 0x1p-10 * t.magnitude;
     if (p->spec.params[ACTIVATION].i != NONE) most = 1.2 * most + 8 * sums * fabs(t.sum);
+    if (narrow && p->spec.params[ACTIVATION].i >= GELU) most += 0x1p-12 * fabs(t.value);
     most += (narrow ? unit[dtype] * fabs(t.value) : 0) + floors[dtype];
     return fabs(t.sum) + most > largest[dtype] ? INFINITY : most;
 }
