@@ -130,9 +130,14 @@ def tensors(client):
     check(client.names() == [], "something is left", client.names())
 
 
+def held(daemon):
+    """Of all workers. On a busy host one may not have written its part in the time that /metrics waits for it: then it is less."""
+    return metric(daemon.admin("/metrics").body.decode(), "kernserve_resident_tensors") or 0
+
+
 def refused(client, daemon):
     """By one is by all, and nothing has changed."""
-    before = metric(daemon.admin("/metrics").body.decode(), "kernserve_resident_tensors")
+    before = max(held(daemon) for _ in range(3))
     rows = ((put("a.b-", b"", "&shpae=3"), 400, "parameter"),
             (request("PUT", "/v2/tensors/W?shape=2&datatype=FP32", [], floats(1)), 400, "binary_size"),
             (put("W", floats(1), headers=[("Repr-Digest", "sha-256=:%s:" % base64.b64encode(bytes(32)).decode())]), 400, "digest"),
@@ -153,7 +158,9 @@ def refused(client, daemon):
         check(b"tensor 'big2' needs 25165824 bytes" in answer.body and client.value("big2") == 404, "the budget", answer)
         for name in ("big0", "big1"):
             status(client.ask(device, request("DELETE", "/v2/tensors/" + name)), 204)
-    check(client.names() == [] and metric(daemon.admin("/metrics").body.decode(), "kernserve_resident_tensors") == before, "a refusal left something")
+    check(client.names() == [], "a refusal left something", client.names())
+    left = comes_to(lambda: held(daemon), before)
+    check(left == before, "a refusal left a tensor", before, left)
 
 
 def factor(client, name):
