@@ -29,9 +29,9 @@
 
 /* How a chain's steps follow one another on chips that can (programmatic dependent launch). EARLY: 0, each when the one in front has ended; each
  * is let begin 1, as soon as the one in front runs, or 2, when that one has waited itself. SHARED: 1, SMs share out all their memory during such
- * steps, since to divide it anew an SM has to be empty. */
+ * steps, since to divide it anew an SM has to be empty. EARLY is 0 until a GPU has shown what the others gain. */
 #ifndef KS_CUDA_STEPS_EARLY
-#define KS_CUDA_STEPS_EARLY 1
+#define KS_CUDA_STEPS_EARLY 0
 #endif
 #ifndef KS_CUDA_STEPS_SHARED
 #define KS_CUDA_STEPS_SHARED 1
