@@ -77,6 +77,13 @@ static int16_t add_map(block *b, const char *function, int a, int second)
     return made;
 }
 
+static int16_t add_turned(block *b, int a)
+{
+    const int16_t made = add_node(b, "layout", a, -1, -1);
+    last(b)->lists[last(b)->params[KS_LAYOUT_AXES].list] = (ks_integers){.count = 2, .value = {1, 0}};
+    return made;
+}
+
 static int16_t add_view(block *b, int a, int rank, int64_t d0, int64_t d1, int64_t d2, int64_t d3)
 {
     const int16_t made = add_node(b, "reshape", a, -1, -1);
@@ -134,14 +141,14 @@ static void make_encoder(block *b, int64_t rows, int64_t width)
     b->chain.output[0] = add_map(b, "add", attended, add_node(b, "matmul", hidden, down, down_bias));
 }
 
-/* norm, softmax, which does not wait, norm with a weight that a step makes, map, product. */
+/* norm, transposes, which do not wait, norm with a weight that a step makes, map, product. */
 static void make_mixed(block *b, int64_t rows, int64_t width)
 {
     (void)rows;
     begin(b);
     const int16_t g = add_constant(b, 1, width, 0, 0, 1), w = add_constant(b, 2, width, width, 0, 0.1),
-                  first = add_node(b, "norm", 0, g, -1), shares = add_node(b, "softmax", first, -1, -1),
-                  weight = add_map(b, "exp", g, -1), second = add_node(b, "norm", shares, weight, -1),
+                  first = add_node(b, "norm", 0, g, -1), turned = add_turned(b, add_turned(b, first)),
+                  weight = add_map(b, "exp", g, -1), second = add_node(b, "norm", turned, weight, -1),
                   sum = add_map(b, "sub", second, first);
     b->chain.output[0] = add_node(b, "matmul", sum, w, -1);
 }
@@ -212,7 +219,7 @@ static void a_block_overlaps(void **state)
 static void whole_edges_around_others(void **state)
 {
     (void)state;
-    check(make_mixed, 24, 64, 4);
+    check(make_mixed, 24, 64, 5);
 }
 
 static int open_harness(void **state)

@@ -350,7 +350,8 @@ static double bound(const problem *p, truth t)
     if (tf32) most += 0x1p-10 * t.magnitude;
     if (p->spec.params[ACTIVATION].i != NONE) most = 1.2 * most + 8 * sums * fabs(t.sum);
     if (narrow && p->spec.params[ACTIVATION].i >= GELU) most += 0x1p-12 * fabs(t.active);
-    if (ks_has_input(&p->spec, RESIDUAL)) most += sums * (fabs(t.active) + fabs(t.value));
+    if (ks_has_input(&p->spec, RESIDUAL)) /* the truth is rounded to FP64, too */
+        most += sums * (fabs(t.active) + (dtype == KS_FP64 ? 2 : 1) * fabs(t.value));
     most += (narrow ? unit[dtype] * fabs(t.value) : 0) + floors[dtype];
     return fmax(fabs(t.sum), fabs(t.value)) + most > largest[dtype] ? INFINITY : most;
 }

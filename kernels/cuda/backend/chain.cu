@@ -11,7 +11,7 @@
 /* How a chain's steps follow one another on chips that can (programmatic dependent launch): 0, each when the one in front has ended; each is
  * let begin 1, as soon as the one in front runs, or 2, when that one has waited itself. */
 #ifndef KS_CUDA_STEPS_EARLY
-#define KS_CUDA_STEPS_EARLY 1
+#define KS_CUDA_STEPS_EARLY 2
 #endif
 
 const ks_chain_means ks_cuda_chain_means = {
