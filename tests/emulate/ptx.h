@@ -23,7 +23,7 @@ static inline void ks_anew_each_round(uint32_t &)
 }
 
 enum { KS_L1_LINE = 128 };
-static inline void ks_ask(const void *)
+static inline void ks_prefetch(const void *)
 {
 }
 

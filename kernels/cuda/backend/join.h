@@ -17,7 +17,7 @@ typedef struct ks_join_side {
     volatile const ks_completion
         *refusals; /* of the last out side: KS_COMPLETION_LINE whose status words the steps write; NULL: none do */
     volatile const ks_completion
-        *steps;            /* of the last out side: KS_COMPLETION_LINE that the steps have stamped; NULL: they have none */
+        *steps; /* of the last out side: KS_COMPLETION_LINE that the steps have stamped; NULL: they have none */
     ks_completion *stamps; /* where the host looks for them */
 } ks_join_side;
 

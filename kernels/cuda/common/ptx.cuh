@@ -25,7 +25,7 @@ __device__ __forceinline__ const P *ks_one_address(const P *at)
 
 /* The line in which the address lies comes to the L1 cache. */
 enum { KS_L1_LINE = 128 };
-__device__ __forceinline__ void ks_ask(const void *at)
+__device__ __forceinline__ void ks_prefetch(const void *at)
 {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
 }

@@ -99,7 +99,7 @@ __device__ __forceinline__ void mm_ask_biases(const mm_args &args, const mm_unit
     typedef typename TILE::element T;
     const mm_int column = (mm_int)unit.column * TILE::N + threadIdx.x % 32 * (int)(KS_L1_LINE / sizeof(T));
     if (args.biased && !args.swap_ab && threadIdx.x % 32 * (int)(KS_L1_LINE / sizeof(T)) < TILE::N && column < args.n)
-        ks_ask((const T *)(job.in + args.bias_at) + column);
+        ks_prefetch((const T *)(job.in + args.bias_at) + column);
 }
 
 /* A tile's place in the output, and what is added there. */
