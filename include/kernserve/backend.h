@@ -111,10 +111,11 @@ typedef struct ks_plan {
     size_t counters;            /* words per job, likewise */
     ks_kernel_info kernel_info; /* likewise */
     bool mapped;                /* set by prepare: kernels work on the slots themselves, batches allowed */
-    bool large;                 /* set by prepare: needs the large arena (lane 0) and ring buffers */
-    bool graphs;                /* set by prepare: capture makes sense */
-    bool at_once;               /* set by prepare, kept by poll: a launch of one job has done it when it returns */
-    int batch_max;              /* set by prepare: 1 .. KS_BATCH_MAX */
+    bool moved;    /* set by prepare: mapped, but kernels copy the sides: its path and counters are those of copies */
+    bool large;    /* set by prepare: needs the large arena (lane 0) and ring buffers */
+    bool graphs;   /* set by prepare: capture makes sense */
+    bool at_once;  /* set by prepare, kept by poll: a launch of one job has done it when it returns */
+    int batch_max; /* set by prepare: 1 .. KS_BATCH_MAX */
     uint64_t rows_like; /* set by prepare: two plans that differ in the length of a free dimension alone, and agree
                                  * in this, give a row the same bits */
     int join_rows; /* set by the engine: a family's plan. The spec's INPUT0, and all other inputs that are not fixed, have so many rows, each job some of them (ks_batch.rows),
@@ -319,6 +320,7 @@ typedef struct ks_client_memory {
 typedef struct ks_chain_means {
     size_t alignment; /* of addresses that kernels take; a power of two, KS_ALIGNMENT at most */
     uint32_t maps;    /* KS_DTYPE_BIT of what one pass of several maps takes; 0: each is a step */
+    bool residuals;   /* a product adds a residual in its epilogue, cheaper than a step does */
 } ks_chain_means;
 
 typedef struct ks_backend {

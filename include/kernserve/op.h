@@ -83,7 +83,8 @@ typedef struct ks_input {
     int rank;                /* declared in the metadata; 0: the op's in_rank, or the nearest that the input takes */
     bool optional;           /* may be left out, wherever it stands */
     bool positive;           /* takes finite numbers of at least 2^-126: what is run without a request has such */
-    bool small; /* lies in front of the others in the slot's side, so that rows run while INPUT0 still comes */
+    bool small;    /* lies in front of the others in the slot's side, so that rows run while INPUT0 still comes */
+    bool as_it_is; /* read as it lies, and never with rows apart (ks_op.pitch) */
 } ks_input;
 
 typedef struct ks_op ks_op;
@@ -150,6 +151,8 @@ struct ks_op {
     /* Whether rows of jobs that agree in all else may be one piece of work: each of each output follows from the row of INPUT0 at the
      * same index of its first dimension, and from the other inputs. NULL: never. */
     bool (*joins)(const ks_spec *spec);
+    /* Inputs, as bits, that may have a row for each of INPUT0's: where a step of a chain has them, they go with these. Requests are not joined then. */
+    uint16_t joins_with;
     /* Elements from row to row as its kernels would have a tensor of that shape, where it stays and may be put so once; 0: as it is.
      * NULL: always, and so are small inputs. Rows are those of the last dimension; a tensor put so is an input whose `pitch` is set. */
     int64_t (*pitch)(const ks_tensor *tensor);

@@ -250,7 +250,7 @@ bool ks_onednn_run(const ks_spec *spec, const void *const *in, void *out)
         if (!multiply(&s, (const float *)in[0] + a, (const float *)in[1] + b, (float *)out + i * s.m * s.n))
             return false;
     }
-    ks_matmul_finish(&s, s.biased ? in[2] : NULL, out);
+    ks_matmul_finish(&s, s.biased ? in[KS_MATMUL_BIAS] : NULL, s.residual ? in[KS_MATMUL_RESIDUAL] : NULL, out);
     return true;
 }
 

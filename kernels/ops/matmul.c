@@ -1,12 +1,12 @@
-/* OUTPUT0 = activation(alpha * op(INPUT0) op(INPUT1) + INPUT2) over the last two dimensions: the descriptor and
+/* OUTPUT0 = activation(alpha * op(INPUT0) op(INPUT1) + INPUT2) + INPUT5 over the last two dimensions: the descriptor and
  * the shape.
  *
  * Of INT8 and FP8 the sum is multiplied by INPUT3, a scale for all of A or one for each of its rows, and by INPUT4, for all of B or for each
  * of its columns; an output of INT32 is the sum alone.
  *
  * Shapes   INPUT0: [..., M, K], INPUT1: [..., K, N], each [.., columns, rows] where its transpose parameter is set; the
- * leading dimensions broadcast as NumPy's. INPUT2, optional: [N]. OUTPUT0: [..., M, N].
- * Values   FP16 and BF16 are computed as FP32 and rounded once. Nothing is skipped: NaN and infinity meet zeros as IEEE 754 says. K = 0 gives activation(INPUT2). relu, gelu (with erf) and silu are the plain formulas: NaN stays NaN,
+ * leading dimensions broadcast as NumPy's. INPUT2, optional: [N]. OUTPUT0: [..., M, N], and so INPUT5, the residual, which is optional, too.
+ * Values   FP16 and BF16 are computed as FP32 and rounded once. Nothing is skipped: NaN and infinity meet zeros as IEEE 754 says. K = 0 gives activation(INPUT2) + INPUT5. relu, gelu (with erf) and silu are the plain formulas: NaN stays NaN,
  * and gelu and silu of -inf are NaN, as in PyTorch. precision allows TF32 products. */
 #include "ops/matmul.h"
 #include "ops/spec/places.h"
@@ -42,10 +42,15 @@ static ks_status check_narrow(const ks_spec *spec, ks_error *error)
             error, KS_DATATYPE,
             "matmul: INPUT0 has datatype %s, INPUT1 %s; takes INT8 by INT8, and FP8 by FP8 but for two of E5M2",
             ks_dtype_name(a), ks_dtype_name(b));
-    for (int i = ks_next_input(spec, 1); i >= 0; i = ks_next_input(spec, i))
+    for (int i = ks_next_input(spec, 1); i >= 0; i = ks_next_input(spec, i)) {
+        if (i == KS_MATMUL_RESIDUAL)
+            return ks_fail(error, KS_DATATYPE,
+                           "matmul: %s (%s) goes with operands of 16 bits and more, INPUT0 has datatype %s",
+                           spec->op->inputs[i].name, spec->op->inputs[i].role, ks_dtype_name(a));
         if (spec->in[i].dtype != KS_FP32)
             return ks_fail(error, KS_DATATYPE, "matmul: %s has datatype %s, takes FP32 beside operands of 8 bits",
                            spec->op->inputs[i].name, ks_dtype_name(spec->in[i].dtype));
+    }
     return KS_OK;
 }
 
@@ -53,7 +58,7 @@ static ks_status check_equal(const ks_spec *spec, ks_error *error)
 {
     const ks_input *row = spec->op->inputs;
     for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i)) {
-        if (i >= KS_MATMUL_SCALE_A)
+        if (i == KS_MATMUL_SCALE_A || i == KS_MATMUL_SCALE_B)
             return ks_fail(error, KS_DATATYPE, "matmul: %s (%s) goes with operands of 8 bits, INPUT0 has datatype %s",
                            row[i].name, row[i].role, ks_dtype_name(spec->in[0].dtype));
         if (spec->in[0].dtype != spec->in[i].dtype)
@@ -174,6 +179,22 @@ static ks_status check_bias(const ks_spec *spec, int64_t n, ks_error *error)
     return KS_OK;
 }
 
+/* An element for each of the output's, which is known. */
+static ks_status check_residual(const ks_spec *spec, ks_error *error)
+{
+    const ks_tensor *residual = &spec->in[KS_MATMUL_RESIDUAL], *out = &spec->out[0];
+    char texts[2][KS_RANK_MAX * 21];
+    if (!ks_has_input(spec, KS_MATMUL_RESIDUAL)) return KS_OK;
+    bool same = residual->rank == out->rank;
+    for (int i = 0; i < out->rank && same; i++) same = residual->dims[i] == out->dims[i];
+    if (same) return KS_OK;
+    ks_dims_text(residual, texts[0], sizeof texts[0]);
+    ks_dims_text(out, texts[1], sizeof texts[1]);
+    return ks_fail(error, KS_SHAPE, "matmul: %s (%s) has shape [%s], OUTPUT0 [%s]; they must be equal",
+                   spec->op->inputs[KS_MATMUL_RESIDUAL].name, spec->op->inputs[KS_MATMUL_RESIDUAL].role, texts[0],
+                   texts[1]);
+}
+
 /* Dimension d of the batch, counted from the innermost; 1 where the tensor has none. */
 static int64_t batch_dim(const ks_tensor *in, int d)
 {
@@ -224,6 +245,7 @@ static ks_status matmul_resolve(ks_spec *spec, ks_error *error)
     spec->out[0].dims[spec->out[0].rank - 1] = n;
     spec->outputs = 1;
     status = ks_tensor_measure(&spec->out[0], ks_output_name(0), error);
+    if (status == KS_OK) status = check_residual(spec, error);
     if (status != KS_OK) return status;
     spec->flops = 2.0 * (double)ks_tensor_count(&spec->out[0]) * (double)k;
     return KS_OK;
@@ -291,7 +313,8 @@ void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out)
     s.transpose_a = ta;
     s.transpose_b = tb;
     s.alpha = s.k == 0 ? 1.0 : spec->params[KS_MATMUL_ALPHA].d; /* a sum of nothing is +0, whatever alpha's sign */
-    s.biased = ks_has_input(spec, 2);
+    s.biased = ks_has_input(spec, KS_MATMUL_BIAS);
+    s.residual = ks_has_input(spec, KS_MATMUL_RESIDUAL);
     s.activation = (ks_matmul_activation)spec->params[KS_MATMUL_ACTIVATION].i;
     s.tf32 = spec->params[KS_MATMUL_PRECISION].i == TF32;
     s.narrow = is_narrow(spec);
@@ -393,7 +416,14 @@ const ks_op ks_op_matmul = {
                {.name = "INPUT1", .role = "b", .rank_min = 2, .rank_max = KS_RANK_MAX},
                {.name = "INPUT2", .role = "bias", .dtypes = FLOATS, .rank_min = 1, .rank_max = 1, .optional = true},
                SCALES(0),
-               SCALES(1)},
+               SCALES(1),
+               {.name = "INPUT5",
+                .role = "residual",
+                .dtypes = FLOATS,
+                .rank_min = 2,
+                .rank_max = KS_RANK_MAX,
+                .optional = true,
+                .as_it_is = true}},
     .in_rank = 2,
     .out_rank = 2,
     .params_count = KS_MATMUL_PARAMS,
@@ -411,6 +441,7 @@ const ks_op ks_op_matmul = {
     .presets = presets,
     .resolve = matmul_resolve,
     .joins = matmul_joins,
+    .joins_with = 1u << KS_MATMUL_RESIDUAL,
     .pitch = ks_matmul_pitch,
     .sample = matmul_sample,
     .decides = 1u << KS_MATMUL_SCALE_A | 1u << KS_MATMUL_SCALE_B,

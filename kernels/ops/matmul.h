@@ -1,6 +1,6 @@
 /* A resolved matmul as plain sizes and strides, in elements, for the versions that compute it: C[i][j] of matrix x is
- * activation(alpha * sum over l of A[a(x) + i * a_row + l * a_col] * B[b(x) + l * b_row + j * b_col] + bias[j]); C is
- * packed, row major. */
+ * activation(alpha * sum over l of A[a(x) + i * a_row + l * a_col] * B[b(x) + l * b_row + j * b_col] + bias[j]) + R[i][j];
+ * C is packed, row major, and so is R, the residual. */
 #ifndef KS_MATMUL_SHAPE_H
 #define KS_MATMUL_SHAPE_H
 
@@ -20,7 +20,15 @@ enum {
     KS_MATMUL_OUT_DATATYPE,
     KS_MATMUL_PARAMS
 };
-enum { KS_MATMUL_A, KS_MATMUL_B, KS_MATMUL_BIAS, KS_MATMUL_SCALE_A, KS_MATMUL_SCALE_B, KS_MATMUL_INPUTS };
+enum {
+    KS_MATMUL_A,
+    KS_MATMUL_B,
+    KS_MATMUL_BIAS,
+    KS_MATMUL_SCALE_A,
+    KS_MATMUL_SCALE_B,
+    KS_MATMUL_RESIDUAL,
+    KS_MATMUL_INPUTS
+};
 enum { KS_MATMUL_INT8_DEPTH = 131071 }; /* K, at most: no sum of INT8 products is beyond INT32 */
 
 typedef enum ks_matmul_activation {
@@ -38,8 +46,9 @@ typedef struct ks_matmul_shape {
     int64_t a_step[KS_MATMUL_BATCH_RANK], b_step[KS_MATMUL_BATCH_RANK]; /* 0 where broadcast */
     int64_t a_row, a_col, b_row, b_col;
     bool transpose_a, transpose_b;
-    bool biased; /* INPUT2: a value for each column of C */
-    bool tf32;   /* FP32 products may be rounded to TF32 */
+    bool biased;   /* INPUT2: a value for each column of C */
+    bool residual; /* INPUT5: a value for each element of C, added behind the activation */
+    bool tf32;     /* FP32 products may be rounded to TF32 */
     ks_matmul_activation activation;
     double alpha;
     /* Of 8 bits: datatypes of the operands, which may differ, and the elements from one of their matrices to the next. */

@@ -68,7 +68,7 @@ void ks_books_launch(ks_engine *engine, const ks_lane_use *use, int64_t total_ns
     if (batch->step_ns && plan->program) count_steps(engine, use, number, total_ns);
     if (plan->join_rows) count_rows(engine, batch);
     for (int i = 0; i < batch->count; i++) use->jobs[i]->launch = number;
-    if (!plan->mapped) {
+    if (!plan->mapped || plan->moved) {
         ks_counter_add(KS_COUNTER(engine, h2d_bytes), (uint64_t)batch->count * plan->in_bytes);
         ks_counter_add(KS_COUNTER(engine, d2h_bytes), (uint64_t)batch->count * plan->out_bytes);
     }
@@ -113,5 +113,5 @@ const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan)
     const bool slot = !engine->polls || ks_slots_hold(engine->slots, plan->in_bytes, plan->out_bytes);
     if (!slot && engine->backend->large) return "streamed";
     if (slot && plan->mapped && plan->join_rows) return "joined";
-    return slot && plan->mapped ? "mapped" : slot && !plan->large ? "copies" : "staged";
+    return slot && plan->mapped && !plan->moved ? "mapped" : slot && !plan->large ? "copies" : "staged";
 }

@@ -46,7 +46,7 @@ bool ks_join_family(const ks_engine_options *options, const ks_spec *spec, ks_sp
     if (!ks_join_may(options, spec) || !others_are_fixed(spec)) return false;
     const int64_t rows = spec->in[0].dims[0];
     if ((!spec->op->chain && spec->in[0].rank != 2) || spec->outputs > KS_JOIN_OUTPUTS || rows < 1 ||
-        !spec->op->joins(spec))
+        (spec->given & spec->op->joins_with) || !spec->op->joins(spec))
         return false;
     const int64_t most = most_rows(options, spec);
     if (most < 2 || rows > most || (spec->op->chain && rows > options->chain_rows)) return false;

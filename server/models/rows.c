@@ -30,8 +30,8 @@ static bool map_keeps(const ks_spec *spec, unsigned batched)
 static bool matmul_keeps(const ks_spec *spec, unsigned batched)
 {
     const int rank = spec->out[0].rank;
-    const bool a = batched & 1, b = batched & 2;
-    if (batched & ~3u || (a && spec->in[0].rank != rank) || (b && spec->in[1].rank != rank)) return false;
+    const bool a = batched & 1, b = batched & 2, others = batched & ~(3u | 1u << KS_MATMUL_RESIDUAL);
+    if (others || (!a && !b) || (a && spec->in[0].rank != rank) || (b && spec->in[1].rank != rank)) return false;
     return rank > 2 || (!b && !spec->params[KS_MATMUL_TRANSPOSE_A].i);
 }
 

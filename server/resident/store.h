@@ -130,11 +130,12 @@ ks_status ks_store_reserve(ks_store *store, const ks_tenant *tenant, const char 
 void ks_store_reserve_form(ks_store *store, const ks_tenant *tenant, ks_content *content, const ks_op *op);
 /* Some rows of the form; the content's bytes are complete. *row: from where on; it moves. true: none is left, and it has the form. KS_DEVICE. */
 ks_status ks_store_make_form(ks_store *store, ks_content *content, int64_t *row, bool *over, ks_error *error);
-/* The content as an operation has it for an input: its form, where that is made for it; small ones as they are. */
+/* The content as an operation has it for an input: its form, where that is made for it; small ones and others that it reads so as they are. */
 static inline const ks_tensor *ks_content_tensor(const ks_content *content, const ks_op *op, int input)
 {
     const bool has_form = atomic_load_explicit(&content->has_form, memory_order_acquire);
-    return has_form && content->form_op == op && !op->inputs[input].small ? &content->form : &content->tensor;
+    const bool as_it_is = op->inputs[input].small || op->inputs[input].as_it_is;
+    return has_form && content->form_op == op && !as_it_is ? &content->form : &content->tensor;
 }
 
 /* The name is the content's from now on, whose bytes and etag are complete. Takes the caller's hold, whatever comes of it. Where the

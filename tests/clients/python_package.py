@@ -127,6 +127,7 @@ def optional_inputs(ks):
     check(np.array_equal(ks.matmul(codes, other, transpose_a=True), wide), "INT8 by INT8")
     ones_scales = np.ones(1, np.float32)
     near(ks.matmul(codes, other, None, ones_scales, columns_scales, transpose_a=True), wide * columns_scales, np.float32)
+    near(ks.matmul(x, x, transpose_b=True, residual=x @ x.T), 2 * (x.astype(np.float64) @ x.T), np.float32)
     near(ks.scan(x), np.cumsum(x.astype(np.float64), -1), np.float32)
     whole = RANDOM.integers(-100, 100, (rows, columns), dtype=np.int8)
     sums = ks.scan(whole, axis=0, exclusive=True, reverse=True)
@@ -393,7 +394,7 @@ def parameters(daemon):
     for name, wanted in listed.items():
         call = getattr(kernserve.Client, name, None)
         check(call is not None, "the client lacks the operation", name)
-        inputs = {"a", "b", "bias", "scale_a", "scale_b"} if name == "matmul" else {"query", "key", "value", "mask", "lengths"} if name == "attention" else {"x", "scale"} if name.endswith("quantize") else {"x", "y", "z", "mask", "lengths", "segments", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights", "more", "queries", "matrix"}
+        inputs = {"a", "b", "bias", "scale_a", "scale_b", "residual"} if name == "matmul" else {"query", "key", "value", "mask", "lengths"} if name == "attention" else {"x", "scale"} if name.endswith("quantize") else {"x", "y", "z", "mask", "lengths", "segments", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights", "more", "queries", "matrix"}
         keywords = set(inspect.signature(call).parameters) - {"self", "options"} - inputs if call else set()
         check(keywords == wanted, name, keywords, wanted)
 

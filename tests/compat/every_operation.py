@@ -174,7 +174,7 @@ class Package:
     """clients/python."""
 
     name = "kernserve"
-    OPERANDS = {"softmax": "x mask lengths", "reduce": "x segments", "matmul": "a b bias scale_a scale_b", "norm": "x weight bias residual pre_bias", "map": "x y z",
+    OPERANDS = {"softmax": "x mask lengths", "reduce": "x segments", "matmul": "a b bias scale_a scale_b residual", "norm": "x weight bias residual pre_bias", "map": "x y z",
                 "gather": "table indices offsets weights", "search": "queries matrix bias mask", "attention": "query key value mask lengths"}
 
     def __init__(self, daemon, _folder):

@@ -205,6 +205,8 @@ def matmul(d):
     a, b, bias = d.normal(m, k), d.normal(n, k), d.normal(n)
     z = 0.25 * (a.astype(np.float64) @ b.astype(np.float64).T) + bias
     yield Case("bias, gelu, a transpose", "matmul", inputs(a, b, bias), outputs(near(gelu64(z), size=64)), {"alpha": 0.25, "activation": "gelu"}, "matmul_tb", {"transpose_b": True})
+    rest, y = d.normal(m, n), 4 * (z - bias) + bias
+    yield Case("a bias, silu and a residual", "matmul", inputs(a, b, bias, None, None, rest), outputs(near(y / (1 + np.exp(-y)) + rest, size=64)), {"transpose_b": True, "activation": "silu"})
     a, b = d.normal(3, 1, m, k, kind=np.float64), d.normal(2, k, n, kind=np.float64)
     yield Case("batches that are broadcast, FP64", "matmul", inputs(a, b), outputs(near(a @ b, np.float64, 64)), None, "matmul_fp64")
     a, b = d.whole(-128, 127, (m, k), np.int8), d.whole(-128, 127, (k, n), np.int8)

@@ -217,7 +217,8 @@ static ks_status read_words(const ks_lane *lane, const ks_site *site, job_memory
 static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *jobs, int count, ks_error *error)
 {
     const ks_plan *plan = batch->plan;
-    const int bucket = plan->mapped ? 1 << ks_bucket(count) : 1;
+    const bool mapped = plan->mapped && !plan->moved; /* here a chain's sides are where its steps read and write them */
+    const int bucket = mapped ? 1 << ks_bucket(count) : 1;
     guarded workspace(plan->workspace_bytes * (size_t)bucket, front_now);
     guarded model(plan->program ? ks_cuda_chain_arena_bytes(plan->program) : 0, front_now);
     lane->model = model.data;
@@ -230,7 +231,7 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
     uint64_t words[KS_BATCH_MAX] = {}, shown[KS_BATCH_MAX] = {};
     memset(counters.data, 0, counters.bytes);
     job_table->turn = {++lane->sequence, (uint32_t)count};
-    const void *fixed = plan->mapped ? plan->spec.in[0].fixed : NULL;
+    const void *fixed = mapped ? plan->spec.in[0].fixed : NULL;
     for (int i = 0; i < count; i++)
         job_table->job[i] = {fixed ? (const unsigned char *)fixed : jobs[i]->in.data, jobs[i]->out.data + KS_HEAD_ROOM};
     ks_site site = {};
@@ -242,12 +243,17 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
     site.workspace = workspace.data;
     site.workspace_stride = plan->workspace_bytes;
     site.counters_stride = plan->counters;
-    if (plan->mapped)
+    if (mapped)
         site.job_table = job_table;
     else
         site.only = job_table->job[0];
     ks_spec placed;
     const ks_spec *const spec = ks_cuda_place_fixed(&plan->spec, &placed, &site.only);
+    const emulate_shared steps(
+        {{model.data, model.bytes},
+         {workspace.data, workspace.bytes},
+         {counters.data, counters.bytes},
+         {plan->program ? jobs[0]->out.data + KS_HEAD_ROOM : NULL, plan->program ? plan->out_bytes : 0}});
     const ks_status status = plan->program
                                  ? ks_cuda_chain_record(lane, plan, &plan->spec, &site, error)
                                  : ks_cuda_op_of(plan->spec.op)
@@ -256,7 +262,7 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
     const char *kernel = plan->kernel_info.kernel;
     if (!plan->unstamped && (!completion.start_ns || !last.end_ns))
         return ks_fail(error, KS_DEVICE, "%s: no stamps", kernel);
-    if (plan->mapped && completion.sequence != job_table->turn.sequence)
+    if (mapped && completion.sequence != job_table->turn.sequence)
         return ks_fail(error, KS_DEVICE, "%s: no flag", kernel);
     if (ticket) return ks_fail(error, KS_DEVICE, "%s: the ticket is left at %u", kernel, ticket);
     if (!emulate_all(counters.data, 0, counters.bytes))
@@ -269,8 +275,8 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
     if (!emulate_all((const unsigned char *)words, 0, sizeof words))
         return ks_fail(error, KS_DEVICE, "%s: status words are left", kernel);
     const uint64_t word = completion.word > last.word ? completion.word : last.word;
-    if (batch->trial || !(plan->mapped ? completion.word : word != 0)) return KS_OK;
-    return read_words(lane, &site, jobs, plan->mapped ? shown : &word, batch, error);
+    if (batch->trial || !(mapped ? completion.word : word != 0)) return KS_OK;
+    return read_words(lane, &site, jobs, mapped ? shown : &word, batch, error);
 }
 
 /* The spec of so many rows, whose fixed inputs are found from the arena as ks_cuda_record_on has it; of a chain as graph.cu has it. */
@@ -339,6 +345,11 @@ static ks_status launch_jobs_joined(ks_lane *lane, ks_batch *batch, int from, in
     const bool refuses = ks_decides(&plan->spec);
     if (refuses) memset(in.data, 0x7F, in.bytes); /* noise that is no index of anything */
     const ks_spec spec = joined_spec(plan, computed, in.data);
+    const emulate_shared steps({{in.data, in.bytes},
+                                {out.data, out.bytes},
+                                {model.data, model.bytes},
+                                {workspace.data, workspace.bytes},
+                                {counters.data, counters.bytes}});
     for (int i = ks_next_input(&spec, -1); i >= 0; i = ks_next_input(&spec, i)) {
         if (spec.in[i].fixed) continue;
         ks_join_side side = ks_cuda_join_in(&spec, i, in.data, rows);
@@ -435,7 +446,8 @@ static ks_status adopt(ks_device *device, ks_plan *plan, const ks_algorithm *alg
 static const ks_tuning tuning = {.revision = revision, .list = list, .adopt = adopt};
 
 /* Maps are fused whether or not they are on a GPU. */
-static const ks_chain_means emulated_means = {.alignment = KS_ALIGNMENT, .maps = KS_CUDA_MAPS_DTYPES};
+static const ks_chain_means emulated_means = {
+    .alignment = KS_ALIGNMENT, .maps = KS_CUDA_MAPS_DTYPES, .residuals = true};
 
 static const ks_backend *emulated() /* slots are the CPU's */
 {

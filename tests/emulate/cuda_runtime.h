@@ -261,10 +261,12 @@ enum cudaFuncAttribute {
 enum cudaLaunchAttributeID {
     cudaLaunchAttributeCooperative,
     cudaLaunchAttributeClusterDimension,
-    cudaLaunchAttributeProgrammaticStreamSerialization
+    cudaLaunchAttributeProgrammaticStreamSerialization,
+    cudaLaunchAttributePreferredSharedMemoryCarveout
 };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess };
 enum { cudaEnableDefault };
+enum { cudaSharedmemCarveoutMaxShared = 100 };
 typedef void *cudaStream_t, *cudaEvent_t, *cudaGraph_t, *cudaGraphExec_t, *cudaGraphNode_t;
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
@@ -273,7 +275,8 @@ struct cudaLaunchAttribute {
         struct {
             uint32_t x, y, z;
         } clusterDim;
-        int programmaticStreamSerializationAllowed; /* here a launch ends before the next one begins */
+        int programmaticStreamSerializationAllowed;
+        unsigned sharedMemCarveout;
     } val;
 };
 struct cudaLaunchConfig_t {
@@ -360,9 +363,10 @@ static inline cudaError_t cudaGetDriverEntryPointByVersion(const char *name, voi
 
 static inline emulate_grid emulate_grid_of(const cudaLaunchConfig_t *config, const void *kernel)
 {
-    emulate_grid grid = {kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes, false, 1};
+    emulate_grid grid = {kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes, false, 1, false};
     for (unsigned i = 0; i < config->numAttrs; i++) {
         if (config->attrs[i].id == cudaLaunchAttributeCooperative) grid.together = true;
+        if (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization) grid.early = true;
         if (config->attrs[i].id == cudaLaunchAttributeClusterDimension)
             grid.cluster = config->attrs[i].val.clusterDim.x;
     }

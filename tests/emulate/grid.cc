@@ -33,6 +33,58 @@ bool emulate_all(const void *memory, int value, size_t bytes)
     return bytes == 0 || (*at == value && memcmp(at, at + 1, bytes - 1) == 0);
 }
 
+/* --- launches that begin early ---------------------------------------------------------------------------------------- */
+
+typedef std::vector<std::vector<unsigned char>> contents;
+static std::vector<std::pair<unsigned char *, size_t>> shared_now;
+static contents before, behind; /* that memory, in front of the launch in front, and as that one has left it */
+static uint32_t turned = 1;     /* atomic: it is `behind` */
+unsigned emulate_early_launches;
+
+emulate_shared::emulate_shared(std::initializer_list<std::pair<void *, size_t>> memory)
+{
+    for (const auto &[data, bytes] : memory)
+        if (bytes) shared_now.emplace_back((unsigned char *)data, bytes);
+}
+
+emulate_shared::~emulate_shared()
+{
+    shared_now.clear();
+    before.clear();
+}
+
+static contents read_shared()
+{
+    contents now;
+    for (const auto &[data, bytes] : shared_now) now.emplace_back(data, data + bytes);
+    return now;
+}
+
+static void write_shared(const contents &from)
+{
+    for (size_t i = 0; i < from.size(); i++) memcpy(shared_now[i].first, from[i].data(), from[i].size());
+}
+
+/* The launch in front ends. */
+static void turn()
+{
+    static pthread_mutex_t turning = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&turning);
+    if (!__atomic_load_n(&turned, __ATOMIC_SEQ_CST)) write_shared(behind);
+    __atomic_store_n(&turned, 1, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&turning);
+}
+
+void emulate_launch_wait()
+{
+    static const uint32_t NOBODY = ~0u;
+    const bool first = !self->awaited;
+    self->awaited = true;
+    if (__atomic_load_n(&turned, __ATOMIC_SEQ_CST)) return;
+    if (first) emulate_later(NOBODY, turn);
+    emulate_until(&turned, ~0u, 0);
+}
+
 /* --- a CTA ----------------------------------------------------------------------------------------------------------- */
 
 struct span {
@@ -95,6 +147,7 @@ static void run_cta(worker *w, const work &job, uint32_t index)
     for (int i = 0; i < w->threads / WARP; i++) w->warps[i].arrived = w->warps[i].side = 0;
     memset(w->meetings, 0, sizeof w->meetings);
     w->waits_since = 0;
+    w->awaited = false;
     __atomic_store_n(&w->cluster->live[w->rank], true, __ATOMIC_SEQ_CST);
     resume(w, (int)(job.noise % g.block.x), &w->home);
     for (const worker::task &t : w->later) {
@@ -102,6 +155,8 @@ static void run_cta(worker *w, const work &job, uint32_t index)
         t.work();
     }
     w->later.clear();
+    if (g.early && !w->awaited)
+        emulate_fault("a CTA that began early has ended, and has not waited for the launch in front");
     __atomic_store_n(&w->cluster->live[w->rank], false, __ATOMIC_SEQ_CST);
     if (!emulate_all((unsigned char *)ks_dynamic + g.shared_bytes, noise, sizeof ks_dynamic - g.shared_bytes))
         emulate_fault("dynamic shared memory is written beyond its end");
@@ -196,6 +251,13 @@ bool emulate_run(const emulate_grid &grid, const std::function<void()> &kernel)
                                         : (int)std::min<uint64_t>(count, 2);
     std::vector<team> teams((size_t)need / grid.cluster);
     for (team &t : teams) t.size = (int)grid.cluster;
+    contents now = read_shared();
+    if (grid.early) {
+        emulate_early_launches++;
+        behind = now;
+        write_shared(before);
+        turned = before.empty();
+    }
     work job = {&grid, &kernel, draw() % (uint32_t)count, step, draw(), 0, teams.data(), (int)teams.size(), 0};
     pthread_mutex_lock(&lock);
     for (pthread_t thread; workers < need; workers++)
@@ -205,5 +267,6 @@ bool emulate_run(const emulate_grid &grid, const std::function<void()> &kernel)
     pthread_cond_broadcast(&begun);
     while (busy) pthread_cond_wait(&ended, &lock);
     pthread_mutex_unlock(&lock);
+    before = std::move(now);
     return true;
 }

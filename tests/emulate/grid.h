@@ -5,13 +5,17 @@
  * thread-local memory of the program, and is filled with noise before each CTA; so is an order of threads and CTAs drawn for
  * each. What the chip does by itself it does as late as it may: copies when they are waited for, bulk copies when nobody of
  * the CTA can go on (in half of the CTAs at once, which is as early as they may), products of tensor cores when their sums
- * are waited for.
+ * are waited for. A launch that may begin before the one in front of it has ended does so: until a thread waits for that end, the
+ * memory that launches share is what it was in front of both, and what is written there till then is lost.
  * Faults end the program with a sentence on stderr: waits that nobody ends, a barrier or shuffle that not all reach,
- * dynamic shared memory written beyond its end, memory of a CTA that is not there, launches that a GPU would refuse. */
+ * dynamic shared memory written beyond its end, memory of a CTA that is not there, launches that a GPU would refuse, CTAs that
+ * begin early and do not wait. */
 #ifndef KS_EMULATE_GRID_H
 #define KS_EMULATE_GRID_H
 
 #include <functional>
+#include <initializer_list>
+#include <utility>
 
 struct emulate_grid {
     const void *kernel;
@@ -19,7 +23,18 @@ struct emulate_grid {
     size_t shared_bytes;
     bool together;
     uint32_t cluster; /* CTAs, side by side along x */
+    bool early;       /* it may begin before the launch in front has ended */
 };
+
+/* Memory that launches share, from here to the end of this object; it has to stay as long. */
+struct emulate_shared {
+    emulate_shared(std::initializer_list<std::pair<void *, size_t>> memory);
+    ~emulate_shared();
+    emulate_shared(const emulate_shared &) = delete;
+    emulate_shared &operator=(const emulate_shared &) = delete;
+};
+/* Launches that began early, since the program began. */
+extern unsigned emulate_early_launches;
 
 /* What a launch may have: CTAs of one that wait for each other at most so many times what an SM holds. */
 struct emulate_chip {
@@ -40,7 +55,8 @@ enum { EMULATE_EACH = 48 }; /* bytes of a lane, at most, that a warp exchanges *
 /* Of the thread that calls: */
 int emulate_barrier(bool mine); /* true of one of them? */
 void emulate_exchange(const void *mine, void *other, size_t bytes, int lane);
-void emulate_turn(); /* waits for another CTA: lets the others go on */
+void emulate_launch_wait(); /* for the launch in front */
+void emulate_turn();        /* waits for another CTA: lets the others go on */
 /* Until those bits of a word of shared memory, or of the emulator's, are something else. */
 void emulate_until(const uint32_t *word, uint32_t mask, uint32_t other);
 const unsigned char *emulate_warp(const void *mine,

@@ -146,14 +146,7 @@ static inline void mm_mma_s8(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b
     for (int i = 0; i < 4; i++) c[i] += (int32_t)sums[i];
 }
 
-/* --- launches and clusters ------------------------------------------------------------------------------------------- */
-
-static inline void mm_launch_next()
-{
-}
-static inline void mm_launch_wait() /* launches come one after the other */
-{
-}
+/* --- clusters -------------------------------------------------------------------------------------------------------- */
 
 static inline unsigned mm_draw(uint32_t *counter)
 {

@@ -22,6 +22,26 @@ static inline void ks_anew_each_round(uint32_t &)
 {
 }
 
+enum { KS_L1_LINE = 128 };
+static inline void ks_prefetch(const void *)
+{
+}
+
+/* --- launches ------------------------------------------------------------------------------------------------------- */
+
+static inline void ks_launch_next()
+{
+}
+static inline void ks_launch_wait()
+{
+    emulate_launch_wait();
+}
+
+static inline uint4 ks_load_made(const uint4 *at)
+{
+    return *at;
+}
+
 /* --- arithmetic ------------------------------------------------------------------------------------------------------ */
 
 static inline float emulate_flush(float x) /* .ftz: subnormals are 0 */

@@ -71,6 +71,7 @@ struct worker {
     std::vector<task> later;
     double waits_since; /* nobody but threads that take turns has gone on */
     bool at_once;       /* what the chip does by itself */
+    bool awaited;       /* some thread has waited for the launch in front */
     team *cluster;
     int rank;
     unsigned char *dynamic, *rest; /* where shared memory lies */

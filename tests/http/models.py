@@ -278,11 +278,13 @@ def block(fuse, datatype="FP32"):
                       node("scale", "map", ["v", "l"], "l1", op="mul"), node("move", "map", ["l1", "z"], "l2", op="add"),
                       node("both", "map", ["l2", "s"], "m", op="mul"), node("end", "map", ["m", "x"], "y", op="add"),
                       node("other", "matmul", ["x", "w"], "o0"), node("lift", "map", ["o0", "c"], "o1", op="add"), node("fourth", "map", ["o1"], "o", op="mul", a=0.25),
-                      node("third", "matmul", ["r", "w"], "t0"), node("tenth", "map", ["t0"], "t", op="mul", a=0.1)],  # which FP32 has not
-            "outputs": [{"name": "y"}, {"name": "d0"}, {"name": "o"}, {"name": "t"}]}
+                      node("third", "matmul", ["r", "w"], "t0"), node("tenth", "map", ["t0"], "t", op="mul", a=0.1),  # which FP32 has not
+                      node("side", "matmul", ["x", "u"], "k0"), node("bend", "map", ["k0"], "k1", op="silu"), node("rest", "map", ["r", "k1"], "k", op="add")],
+            "outputs": [{"name": "y"}, {"name": "d0"}, {"name": "o"}, {"name": "t"}, {"name": "k"}]}
 
 
-FUSED = [["up", "half", "bias", "act"], ["sum", "norm"], *([["shift", "silu"]] if BACKEND == "cpu" else [["shift"], ["silu"]]), ["down", "tail"], ["again", "last", "scale", "move"], ["both", "end"], ["other", "lift"], ["fourth"], ["third"], ["tenth"]]
+FUSED = [["up", "half", "bias", "act"], ["sum", "norm"], *([["shift", "silu"]] if BACKEND == "cpu" else [["shift"], ["silu"]]), ["down", "tail"], ["again", "last", "scale", "move"], ["both", "end"], ["other", "lift"], ["fourth"], ["third"], ["tenth"],
+         *([["side", "bend"], ["rest"]] if BACKEND == "cpu" else [["side", "bend", "rest"]])]
 
 
 def check_warm():
@@ -320,7 +322,7 @@ def check_fused(client, generator):
             names = [step["nodes"] for step in steps]
             check(names == (FUSED if fuse else [[n["name"]] for n in block(fuse)["nodes"]]) and entry["steps"] == len(names), fuse, names, entry)
             answers.append(infer(client, "block", [("x", x), ("r", r)]))
-        for name in ("y", "d0", "o", "t"):
+        for name in ("y", "d0", "o", "t", "k"):
             left, right = (answer[name] for answer in answers)
             off = max(abs(a - b) / max(1, abs(b)) for a, b in zip(left.values, right.values))
             check(left.shape == right.shape and off <= worst, "fused", datatype, name, "differs by", off)

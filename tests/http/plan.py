@@ -43,6 +43,7 @@ GOOD = [
     ("matmul", "shape=6,40&shape=40,3&datatype=INT8", "INT32", [6, 3], 432),
     ("matmul", "shape=2,6,40&shape=3,40&shape=2,6&shape=1&input=INPUT0&input=INPUT1&input=INPUT3&input=INPUT4&transpose_b=1"
      "&datatype=FP8E4M3&datatype=FP8E5M2&datatype=FP32&datatype=FP32&out_datatype=BF16", "BF16", [2, 6, 3], 724),
+    ("matmul", "shape=2,3&shape=3,5&shape=2,5&input=INPUT0&input=INPUT1&input=INPUT5", "FP32", [2, 5], 164),
     ("matmul_tb", "shape=2%2C3&shape=4,3&alpha=2", "FP32", [2, 4], 104),
     ("norm", "shape=4,8&kind=rms&activation=silu", "FP32", [4, 8], 256),
     ("norm_rms_w_fp16", "shape=4,8&shape=8", "FP16", [4, 8], 144),

@@ -80,11 +80,11 @@ def classify(elements):
     """The one largest of many zeros."""
     head = '{"inputs":[%s]%s}' % (tensor("[%d]" % elements, None, more=',"parameters":{"binary_data_size":%d}' % (4 * elements)), CLASSES % 1)
     return post(SOFTMAX, head.encode() + bytes(4 * elements), ("Inference-Header-Content-Length", len(head)))
-def biased(bias, more="", datatype='"FP32"'):
+def biased(bias, more="", datatype='"FP32"', name='"INPUT2"'):
     """matmul of 2 x 2 ones with a third input."""
-    four, name = ones("[2,2]"), '"INPUT1"'
-    third = tensor(bias, ones(bias), datatype, '"INPUT2"')
-    return infer(tensor("[2,2]", four), tensor("[2,2]", four, name=name), third, to=MATMUL, more=more)
+    four = ones("[2,2]")
+    third = tensor(bias, ones(bias), datatype, name)
+    return infer(tensor("[2,2]", four), tensor("[2,2]", four, name='"INPUT1"'), third, to=MATMUL, more=more)
 
 
 def norm(second=None, name="INPUT1", datatype='"FP32"', shape="[2,4]", to=NORM, **given):
@@ -362,6 +362,10 @@ WORD_ROWS = [
     Row("matmul with a bias of another datatype", biased("[2]", datatype='"FP64"'), 400, "datatype", STAYS),
     Row("matmul with an unknown activation", biased("[2]", ',"parameters":{"activation":"tanh"}'), 400, "parameter", STAYS),
     Row("matmul with an activation that is a number", biased("[2]", ',"parameters":{"activation":1}'), 400, "parameter", STAYS),
+    Row("matmul with a residual of one row", biased("[1,2]", name='"INPUT5"'), 400, "shape", STAYS, "matmul: INPUT5 (residual) has shape [1,2], OUTPUT0 [2,2]; they must be equal"),
+    Row("matmul with a residual of another datatype", biased("[2,2]", datatype='"FP64"', name='"INPUT5"'), 400, "datatype", STAYS),
+    Row("matmul of INT8 with a residual", infer(tensor("[1,1]", "[1]", '"INT8"'), tensor("[1,1]", "[1]", '"INT8"', '"INPUT1"'), tensor("[1,1]", "[1]", name='"INPUT5"'), to=MATMUL), 400, "datatype",
+        STAYS, "matmul: INPUT5 (residual) goes with operands of 16 bits and more, INPUT0 has datatype INT8"),
     Row("matmul of INT8 by FP8", product('"INT8"', '"FP8E4M3"'), 400, "datatype", STAYS),
     Row("matmul of two of E5M2", product('"FP8E5M2"', '"FP8E5M2"'), 400, "datatype", STAYS),
     Row("matmul of UINT8", product('"UINT8"', '"UINT8"'), 400, "datatype", STAYS),
@@ -774,7 +778,7 @@ FILE_ROWS = [
     Row("safetensors: a tensor too many", safe(bytes(32), INPUT0=place(), x=place(begin=16, end=32)), 400, "name", STAYS),
     Row("safetensors: a bias and one operand", safe(bytes(32), MATMUL, INPUT0=place(), INPUT2=place(shape=(4,), begin=16, end=32)), 400, "name", STAYS),
     Row("safetensors: a bias of another length", safe(bytes(60), MATMUL, INPUT0=place(), INPUT1=place(shape=(4, 2), begin=16, end=48), INPUT2=place(shape=(3,), begin=48, end=60)), 400, "shape", STAYS),
-    Row("safetensors: a tensor that matmul has not", safe(bytes(64), MATMUL, INPUT0=place(), INPUT1=place(shape=(4, 1), begin=16, end=32), INPUT2=place(shape=(1, 4), begin=32, end=48), INPUT5=place(begin=48, end=64)), 400, "name", STAYS),
+    Row("safetensors: a tensor that matmul has not", safe(bytes(64), MATMUL, INPUT0=place(), INPUT1=place(shape=(4, 1), begin=16, end=32), INPUT2=place(shape=(1, 4), begin=32, end=48), INPUT6=place(begin=48, end=64)), 400, "name", STAYS),
     Row("safetensors: unknown type", safe(INPUT0=place("F8_E4M3")), 400, "datatype", STAYS),
     Row("safetensors: an integer for softmax", safe(INPUT0=place("I32")), 400, "datatype", STAYS),
     Row("safetensors: shape of text", safe(INPUT0=place(shape=("1", "4"))), 400, "shape", STAYS),

@@ -367,12 +367,12 @@ static void arenas_have_a_limit(void **state)
 
 /* --- fused -------------------------------------------------------------------------------------------------------------- */
 
-enum { FUSED_INPUTS = 5, FUSED_NODES = 9, FUSED_OUTPUTS = 2, FUSED_STEPS = 4, ROWS = 5, COLUMNS = 48 };
+enum { FUSED_INPUTS = 5, FUSED_NODES = 11, FUSED_OUTPUTS = 2, FUSED_STEPS = 5, ROWS = 5, COLUMNS = 48 };
 
-/* matmul, bias, gelu; a sum that stays, norm; mul, add; norm, weight. */
+/* matmul, bias, gelu; a sum that stays, norm; mul, add; norm, weight; matmul, residual. */
 static void make_fused(ks_chain *fused, ks_chain_node *list)
 {
-    enum { IN, RESIDUAL, WEIGHT, BIAS, GAIN, PRODUCT, BIASED, ACTIVE, KEPT, N, TIMES, Y, M, Z };
+    enum { IN, RESIDUAL, WEIGHT, BIAS, GAIN, PRODUCT, BIASED, ACTIVE, KEPT, N, TIMES, Y, M, Z, P, Q };
     static const char *const names[] = {"x", "r", "w", "b", "g"};
     static const char *const out_names[FUSED_OUTPUTS] = {"z", "s"};
     static const struct {
@@ -386,13 +386,15 @@ static void make_fused(ks_chain *fused, ks_chain_node *list)
                            {"map", "mul", N, KEPT, TIMES},
                            {"map", "add", TIMES, IN, Y},
                            {"norm", NULL, Y, -1, M},
-                           {"map", "mul", GAIN, M, Z}};
+                           {"map", "mul", GAIN, M, Z},
+                           {"matmul", NULL, Z, WEIGHT, P},
+                           {"map", "add", KEPT, P, Q}};
     *fused = (ks_chain){
         .op = {.name = "fused", .inputs_count = FUSED_INPUTS, .resolve = ks_chain_resolve, .outputs = out_names},
         .nodes = FUSED_NODES,
-        .made = Z + 1 - FUSED_INPUTS,
+        .made = Q + 1 - FUSED_INPUTS,
         .outputs = FUSED_OUTPUTS,
-        .output = {Z, KEPT},
+        .output = {Q, KEPT},
         .words = 1,
         .node = list};
     fused->op.chain = fused;
@@ -412,14 +414,16 @@ static unsigned char *run_fused(op_harness *harness, const ks_chain *fused, cons
 {
     static const int64_t dims[FUSED_INPUTS][2] = {
         {ROWS, COLUMNS}, {ROWS, COLUMNS}, {COLUMNS, COLUMNS}, {COLUMNS}, {COLUMNS}};
+    static const ks_chain_means means = {.alignment = KS_ALIGNMENT, .residuals = true};
     ks_error error = {0};
     ks_program *program = NULL;
     ks_spec_init(spec, &fused->op);
     for (int i = 0; i < FUSED_INPUTS; i++)
         spec->in[i] = (ks_tensor){.dtype = KS_FP32, .rank = fused->in[i].rank, .dims = {dims[i][0], dims[i][1]}};
-    if (ks_chain_resolve(spec, &error) != KS_OK || ks_program_make(spec, NULL, &program, &error) != KS_OK)
+    if (ks_chain_resolve(spec, &error) != KS_OK || ks_program_make(spec, &means, &program, &error) != KS_OK)
         fail_msg("%s", error.text);
     assert_int_equal(program->count, fused->unfused ? FUSED_NODES : FUSED_STEPS);
+    assert_int_equal(program->step[1].nodes, fused->unfused ? 1 : 2); /* the norm has the sum, not the product */
     ks_program_free(&program);
     ks_spec_layout(spec);
     unsigned char *side = calloc(1, ks_spec_out_bytes(spec) + 1);

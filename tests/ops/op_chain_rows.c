@@ -22,11 +22,12 @@ enum { FAMILY_ROWS = 32, JOB_ROWS = 4, JOBS = 24, TURNS = 60, WORDS = 50, TAKEN 
 enum { IDS, SHIFT, TABLE, W0, B0, G, W1, FOUND, X, LAYER, HIGH, BENT, MOVED, NORMED, LOGITS, FAR, OUT };
 enum { INPUTS = TABLE, CONSTANTS = FOUND - TABLE, MADE = OUT - FOUND, NODES = 9, MOVES = 5, NORMS };
 
-/* Of a chain: what its layer and its classes are, whether its second output is an input, and its first one the best class. */
+/* Of a chain: what its layer and its classes are, whether its second output is an input, and its first one the best class; whether the
+ * shift is added to the layer as well, where that is no output. */
 typedef struct chain_shape {
     int wide, hidden, classes; /* wide: of a word */
     ks_dtype dtype;
-    bool copied, best;
+    bool copied, best, added;
 } chain_shape;
 
 typedef struct bed {
@@ -111,8 +112,10 @@ static void make_chain(bed *b)
     b->nodes[1].rank = 2;
     b->nodes[1].dims[1] = row;
     set_node(b, 2, "matmul", X, W0, B0, LAYER);
-    set_node(b, 3, "map", LAYER, B0, -1, HIGH); /* two maps, which are one pass */
-    b->nodes[3].params[KS_MAP_OP].i = KS_MAP_MAX;
+    const bool added = b->shape.added && b->shape.copied;
+    set_node(b, 3, "map", LAYER, added ? SHIFT : B0, -1,
+             HIGH); /* two maps, which are one pass; or a residual and a map */
+    b->nodes[3].params[KS_MAP_OP].i = added ? KS_MAP_ADD : KS_MAP_MAX;
     set_node(b, 4, "map", HIGH, -1, -1, BENT);
     b->nodes[4].params[KS_MAP_OP].i = KS_MAP_TANH;
     set_node(b, MOVES, "map", BENT, SHIFT, -1, MOVED);
@@ -381,7 +384,8 @@ static void a_row_has_the_bits_that_it_has_alone(void **state)
                                    .classes = classes[values_below(6)],
                                    .dtype = i % 2 ? KS_BF16 : KS_FP32,
                                    .copied = values_below(2),
-                                   .best = values_below(3) == 0});
+                                   .best = values_below(3) == 0,
+                                   .added = values_below(2)});
         run_companies(b, slow ? 1 : 4);
         close_bed(b);
     }

@@ -146,7 +146,7 @@ static bool has_rows(const unsigned char *there, const unsigned char *wanted, co
 static int64_t pitch_of(const op_harness *harness, const ks_spec *spec, int input)
 {
     const bool pitched = harness->fix & OP_HARNESS_PITCHED && harness->algorithm < 0 && spec->op->pitch &&
-                         !spec->op->inputs[input].small;
+                         !spec->op->inputs[input].small && !spec->op->inputs[input].as_it_is;
     return pitched ? spec->op->pitch(&spec->in[input]) : 0;
 }
 

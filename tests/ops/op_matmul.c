@@ -10,7 +10,9 @@
  * 2 sqrt(K) u P (twice that for 16-bit inputs, whose sums the tensor cores truncate, and for WIDE data, where one early
  * term can make every later rounding a full one), and then by the one rounding to the output's datatype. For few K that
  * is more than the hard bound of one u P per addition, which then holds. TF32 rounds every factor: one more 2^-10 P. A
- * bias adds its own magnitude to P, an activation its slope (below 1.2) and a few roundings of its argument. */
+ * bias adds its own magnitude to P, an activation its slope (below 1.2) and a few roundings of its argument; of 16 bits gelu
+ * and silu 2^-12 of their value, a sixteenth of BF16's rounding and half of FP16's: kernels take their quick formulas there (unary.cuh).
+ * A residual is added before the one rounding. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,11 +32,13 @@
 #include "cpu/onednn.h"
 #include "ops/op_harness.h"
 #include "cpu/reference.h"
+#include "ops/matmul.h"
 
 extern const ks_op ks_op_matmul;
 
 enum { TRANSPOSE_A, TRANSPOSE_B, ALPHA, ACTIVATION, PRECISION };
 enum { NONE, RELU, GELU, SILU, ACTIVATIONS };
+enum { RESIDUAL = KS_MATMUL_RESIDUAL };
 enum {
     QUICK_CASES = 10,
     CHECKS_MAX = 20000,
@@ -50,7 +54,7 @@ typedef enum fill { UNIFORM, POSITIVE, WIDE, SPECIAL, WHOLE, FILLS } fill;
 
 typedef struct truth {
     double sum, magnitude; /* alpha * sum of a b + bias, |alpha| * sum of |a||b| + |bias| */
-    double value;          /* the activation of sum */
+    double active, value;  /* the activation of sum; with the residual */
     int64_t at, k;
 } truth;
 
@@ -161,10 +165,22 @@ static void set_shape(ks_spec *spec, ks_dtype dtype, const int64_t (*dims)[KS_RA
 static void add_bias(ks_spec *spec)
 {
     const ks_tensor *b = &spec->in[1];
-    spec->given = 7;
+    spec->given |= 4;
     spec->in[2].dtype = b->dtype;
     spec->in[2].rank = 1;
     spec->in[2].dims[0] = b->dims[b->rank - (spec->params[TRANSPOSE_B].i ? 2 : 1)];
+}
+
+/* A sixth input: a value for each output. */
+static void add_residual(ks_spec *spec)
+{
+    ks_spec alone = *spec;
+    ks_error error;
+    alone.given = 3;
+    for (int i = 0; i < 2; i++) assert_int_equal(ks_tensor_measure(&alone.in[i], "in", &error), KS_OK);
+    assert_int_equal(ks_op_matmul.resolve(&alone, &error), KS_OK);
+    spec->given |= 1u << RESIDUAL;
+    spec->in[RESIDUAL] = alone.out[0];
 }
 
 static void spec_2d(ks_spec *spec, ks_dtype dtype, int64_t m, int64_t n, int64_t k, bool ta, bool tb)
@@ -267,8 +283,10 @@ static truth true_value(const problem *p, int64_t at)
     const double alpha = k == 0 ? 1.0 : spec->params[ALPHA].d;
     const double bias = ks_has_input(spec, 2) ? get(p->in[2], spec->in[2].dtype, j) : 0;
     sum = sum * alpha + bias;
-    return (truth){(double)sum, magnitude * fabs(alpha) + fabs(bias), (double)activate(spec->params[ACTIVATION].i, sum),
-                   at, k};
+    const long double active = activate(spec->params[ACTIVATION].i, sum);
+    const double residual = ks_has_input(spec, RESIDUAL) ? get(p->in[RESIDUAL], spec->in[RESIDUAL].dtype, at) : 0;
+    return (truth){
+        (double)sum, magnitude * fabs(alpha) + fabs(bias), (double)active, (double)(active + residual), at, k};
 }
 
 /* The sums of the truths are nearly all of this test's time on a CPU, whose loops have no tiles that could go wrong. */
@@ -331,8 +349,11 @@ static double bound(const problem *p, truth t)
         growth * sums * t.magnitude + (dtype == KS_FP64 ? 0 : k * (tf32 ? 0x1p-126 : 0x1p-149) * fmax(1, alpha));
     if (tf32) most += 0x1p-10 * t.magnitude;
     if (p->spec.params[ACTIVATION].i != NONE) most = 1.2 * most + 8 * sums * fabs(t.sum);
+    if (narrow && p->spec.params[ACTIVATION].i >= GELU) most += 0x1p-12 * fabs(t.active);
+    if (ks_has_input(&p->spec, RESIDUAL)) /* the truth is rounded to FP64, too */
+        most += sums * (fabs(t.active) + (dtype == KS_FP64 ? 2 : 1) * fabs(t.value));
     most += (narrow ? unit[dtype] * fabs(t.value) : 0) + floors[dtype];
-    return fabs(t.sum) + most > largest[dtype] ? INFINITY : most;
+    return fmax(fabs(t.sum), fabs(t.value)) + most > largest[dtype] ? INFINITY : most;
 }
 
 static void check(const problem *p, const void *out, const char *who)
@@ -358,13 +379,13 @@ static void check(const problem *p, const void *out, const char *who)
         char a[128], b[128];
         (void)ks_dims_text(&p->spec.in[0], a, sizeof a);
         (void)ks_dims_text(&p->spec.in[1], b, sizeof b);
-        fail_msg(
-            "%s: %s [%s]%s x [%s]%s alpha %g bias %d activation %d precision %d fill %d: output %lld is %.17g, must be "
-            "%.17g +- %.3g",
-            who, ks_dtype_name(dtype), a, p->spec.params[TRANSPOSE_A].i ? "^T" : "", b,
-            p->spec.params[TRANSPOSE_B].i ? "^T" : "", p->spec.params[ALPHA].d, ks_has_input(&p->spec, 2),
-            (int)p->spec.params[ACTIVATION].i, (int)p->spec.params[PRECISION].i, (int)p->fill, (long long)at, got,
-            t.value, bound(p, t));
+        fail_msg("%s: %s [%s]%s x [%s]%s alpha %g bias %d residual %d activation %d precision %d fill %d: output %lld "
+                 "is %.17g, must be "
+                 "%.17g +- %.3g",
+                 who, ks_dtype_name(dtype), a, p->spec.params[TRANSPOSE_A].i ? "^T" : "", b,
+                 p->spec.params[TRANSPOSE_B].i ? "^T" : "", p->spec.params[ALPHA].d, ks_has_input(&p->spec, 2),
+                 ks_has_input(&p->spec, RESIDUAL), (int)p->spec.params[ACTIVATION].i, (int)p->spec.params[PRECISION].i,
+                 (int)p->fill, (long long)at, got, t.value, bound(p, t));
     }
 }
 
@@ -463,7 +484,7 @@ static void run_backend(op_harness *harness, const problem *p, const ks_backend 
                 run_algorithm(harness, p, backend->name, (op_path)path, copies, captured, &first);
     free(first);
     first = NULL; /* fixed inputs may have another kernel */
-    op_harness_fix(harness, 1 + (unsigned)below(7));
+    op_harness_fix(harness, (1 + (unsigned)below(7)) | (unsigned)below(2) << RESIDUAL);
     run_algorithm(harness, p, "with fixed inputs", (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
     op_harness_fix(harness, 0);
     free(first);
@@ -536,6 +557,7 @@ static void draw_problem(problem *p)
     p->spec.params[ACTIVATION].i = below(2) ? NONE : below(ACTIVATIONS);
     p->spec.params[PRECISION].i = p->spec.in[0].dtype == KS_FP32 && below(3) == 0;
     if (below(2)) add_bias(&p->spec);
+    if (below(2)) add_residual(&p->spec);
 }
 
 static void random_shapes(void **unused)
@@ -577,6 +599,7 @@ static void every_regime(void **unused)
             /* The plain formulas of the large ones would be most of this test's time on a CPU. */
             p.spec.params[ACTIVATION].i = ((int64_t)s + algorithm) % (s < few ? ACTIVATIONS : GELU);
             if ((s + (size_t)algorithm) % 3 == 0) add_bias(&p.spec);
+            if ((s + (size_t)algorithm) / 2 % 2) add_residual(&p.spec);
             begin(&p);
             run_everywhere(&p);
             end(&p);
@@ -601,7 +624,7 @@ static void run_candidates(op_harness *harness, const problem *p, const ks_backe
         const int last = quick ? (int)below(2) : 1;
         for (int captured = quick ? last : 0; captured <= last; captured++)
             run_algorithm(harness, p, who, path, 1, captured, &first);
-        op_harness_fix(harness, 1 + (unsigned)(below(7)));
+        op_harness_fix(harness, (1 + (unsigned)below(7)) | (unsigned)below(2) << RESIDUAL);
         run_algorithm(harness, p, who, path, 1, below(2), &first);
         op_harness_fix(harness, 0);
         if (algorithm % (5 * step) == 0 && op_harness_trial(harness, &p->spec, path, 3, &run_ns, &error) != KS_OK)
@@ -638,6 +661,7 @@ static void every_algorithm_of_small_matrices(void **unused)
             p.spec.params[PRECISION].i = algorithm >= 16;
             p.spec.params[ACTIVATION].i = plain ? NONE : ((int64_t)s + algorithm) % ACTIVATIONS;
             if (!plain && !shared) add_bias(&p.spec);
+            if (!plain && algorithm % 4 / 2) add_residual(&p.spec);
             begin(&p);
             run_everywhere(&p);
             if (harnesses[1]) run_candidates(harnesses[1], &p, ks_backend_cuda);
@@ -726,6 +750,7 @@ static void every_algorithm_of(const int64_t (*shapes)[3], size_t count)
             p.spec.params[PRECISION].i = algorithm >= 16;
             p.spec.params[ACTIVATION].i = ((int64_t)s + algorithm) % GELU;
             if ((s + (size_t)algorithm) % 3 == 0) add_bias(&p.spec);
+            if ((s + (size_t)algorithm) / 2 % 2) add_residual(&p.spec);
             begin(&p);
             run_everywhere(&p);
             if (harnesses[1]) run_candidates(harnesses[1], &p, ks_backend_cuda);
@@ -907,6 +932,39 @@ static void refusals_of_the_epilogue(void **unused)
     }
 }
 
+static void refusals_of_residuals(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *says[2];
+        ks_dtype dtype;
+        int rank;
+        int64_t dims[KS_RANK_MAX];
+        ks_status status;
+    } bad[] = {{{"INPUT5 (residual) has shape [3,4]", "OUTPUT0 [2,4]"}, KS_FP32, 2, {3, 4}, KS_SHAPE},
+               {{"[2,5]", "[2,4]"}, KS_FP32, 2, {2, 5}, KS_SHAPE},
+               {{"[4]", "must be equal"}, KS_FP32, 1, {4}, KS_SHAPE},
+               {{"[1,2,4]", "must be equal"}, KS_FP32, 3, {1, 2, 4}, KS_SHAPE},
+               {{"INPUT5", "FP16"}, KS_FP16, 2, {2, 4}, KS_DATATYPE}};
+    ks_spec spec;
+    ks_error error = {.text = ""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        spec_2d(&spec, KS_FP32, 2, 4, 3, false, false);
+        add_residual(&spec);
+        spec.in[RESIDUAL] = (ks_tensor){.dtype = bad[i].dtype, .rank = bad[i].rank};
+        memcpy(spec.in[RESIDUAL].dims, bad[i].dims, sizeof bad[i].dims);
+        assert_int_equal(ks_op_matmul.resolve(&spec, &error), bad[i].status);
+        for (int w = 0; w < 2; w++)
+            if (!strstr(error.text, bad[i].says[w]))
+                fail_msg("case %zu: \"%s\" lacks \"%s\"", i, error.text, bad[i].says[w]);
+    }
+    spec_2d(&spec, KS_FP32, 2, 4, 3, false, false);
+    add_residual(&spec);
+    for (int i = 0; i < 2; i++) spec.in[i].dtype = KS_INT8;
+    assert_int_equal(ks_op_matmul.resolve(&spec, &error), KS_DATATYPE);
+    assert_non_null(strstr(error.text, "operands of 16 bits and more, INPUT0 has datatype INT8"));
+}
+
 /* --- oneDNN and threads ---------------------------------------------------------------------------------------------- */
 
 static int thread_count(void)
@@ -996,6 +1054,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals),
         cmocka_unit_test(refusals_of_the_epilogue),
+        cmocka_unit_test(refusals_of_residuals),
         cmocka_unit_test(output_shapes),
         cmocka_unit_test(empty_sizes),
         cmocka_unit_test(every_regime),

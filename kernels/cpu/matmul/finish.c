@@ -1,14 +1,15 @@
-/* What stands behind a product of oneDNN's: bias and activation, a row at a time while it is in the cache.
+/* What stands behind a product of oneDNN's: bias, activation and residual, a row at a time while it is in the cache.
  *
  * Interface finish.h
- * Numbers   the sum with the bias is rounded to FP32, then the activation is that of cpu/unary.h: the bits of `map` asked by itself.
+ * Numbers   the sum with the bias is rounded to FP32, then the activation is that of cpu/unary.h, and the residual is added to
+ *           its result: the bits of `map` asked by itself.
  * Threads   any: no memory. */
 #include "cpu/matmul/finish.h"
 #include "cpu/unary.h"
 
-KS_CLONES static void add(const float *restrict bias, float *restrict row, size_t count)
+KS_CLONES static void add(const float *restrict from, float *restrict row, size_t count)
 {
-    for (size_t i = 0; i < count; i++) row[i] += bias[i];
+    for (size_t i = 0; i < count; i++) row[i] += from[i];
 }
 
 /* Sixteen at once; the last ones in a vector that zeros fill up. */
@@ -27,14 +28,15 @@ ACTIVATE(relu, ks_wide_relu)
 ACTIVATE(gelu, ks_wide_gelu)
 ACTIVATE(silu, ks_wide_silu)
 
-void ks_matmul_finish(const ks_matmul_shape *s, const float *bias, float *out)
+void ks_matmul_finish(const ks_matmul_shape *s, const float *bias, const float *residual, float *out)
 {
     static void (*const activate[])(float *, size_t) = {
         [KS_MATMUL_NONE] = NULL, [KS_MATMUL_RELU] = relu, [KS_MATMUL_GELU] = gelu, [KS_MATMUL_SILU] = silu};
     const size_t columns = (size_t)s->n;
-    if (!s->biased && !activate[s->activation]) return;
-    for (int64_t row = s->batch * s->m; row > 0; row--, out += columns) {
+    if (!s->biased && !activate[s->activation] && !s->residual) return;
+    for (int64_t row = 0; row < s->batch * s->m; row++, out += columns) {
         if (s->biased) add(bias, out, columns);
         if (activate[s->activation]) activate[s->activation](out, columns);
+        if (s->residual) add(residual + (size_t)row * columns, out, columns);
     }
 }

@@ -24,7 +24,8 @@ enum {
 /* One matrix: C may be swapped with its transpose, so it has strides too. */
 typedef struct product {
     const unsigned char *a, *b;
-    const unsigned char *bias; /* NULL: none */
+    const unsigned char *bias;     /* NULL: none */
+    const unsigned char *residual; /* NULL: none; as C lies, in its datatype */
     unsigned char *c;
     ks_dtype dtype, a_dtype, b_dtype, bias_dtype;
     const float *a_scale, *b_scale; /* NULL: none */
@@ -90,6 +91,9 @@ static void finish_run(const product *p, int64_t row, int64_t column, double *su
         for (int64_t j = 0; j < count; j++) sum[j] += read_one(p->bias_dtype, p->bias, p->turned ? row : column + j);
     if (p->activation != KS_MATMUL_NONE)
         for (int64_t j = 0; j < count; j++) sum[j] = ks_matmul_activate(p->activation, sum[j]);
+    if (p->residual)
+        for (int64_t j = 0; j < count; j++)
+            sum[j] += read_one(p->dtype, p->residual, row * p->c_row + (column + j) * p->c_col);
 }
 
 static void store_halves(const product *p, int64_t at, int64_t step, const double *sum, int64_t count)
@@ -226,12 +230,14 @@ static void matmul_reference(const ks_spec *spec, const void *const *in, void *c
     run_fn *run = pick(spec->out[0].dtype);
     for (int64_t x = 0; x < s.batch; x++) {
         int64_t a, b;
+        const size_t matrix = (size_t)x * (size_t)s.m * (size_t)s.n * out_size;
         ks_matmul_offsets(&s, x, &a, &b);
         product p = {
             .a = (const unsigned char *)in[0] + (size_t)a * size,
             .b = (const unsigned char *)in[1] + (size_t)b * size,
             .bias = s.biased ? in[2] : NULL,
-            .c = (unsigned char *)out[0] + (size_t)x * (size_t)s.m * (size_t)s.n * out_size,
+            .residual = s.residual ? (const unsigned char *)in[KS_MATMUL_RESIDUAL] + matrix : NULL,
+            .c = (unsigned char *)out[0] + matrix,
             .dtype = spec->out[0].dtype,
             .a_dtype = s.a_dtype,
             .b_dtype = s.b_dtype,
@@ -259,11 +265,10 @@ static void matmul_reference(const ks_spec *spec, const void *const *in, void *c
     }
 }
 
-/* Skinny products sum each row by itself, and none of them turns. */
+/* Skinny products sum each row by itself, and none of them turns. Rows of a residual are not put together. */
 static int matmul_join_rows(const ks_spec *spec)
 {
-    (void)spec;
-    return KS_MATMUL_SKINNY;
+    return ks_has_input(spec, KS_MATMUL_RESIDUAL) ? 0 : KS_MATMUL_SKINNY;
 }
 
 const ks_cpu_op ks_matmul_cpu = {

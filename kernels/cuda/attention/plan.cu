@@ -172,6 +172,7 @@ ks_status attention_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan 
     if (ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec) <= KS_MAPPED_MOST) c.grid = least(c.grid, KS_GRID_MAX);
     out->once = !c.wgmma && reads_once(spec, s, c); /* maps hold the addresses of one job */
     out->batch_max = KS_BATCH_MAX;
+    out->early = c.wgmma && c.splits == 1 && c.units == s.batches * s.kv_heads;
     out->counters = c.joins ? (size_t)c.units : 0;
     out->workspace_bytes = ks_align(unit_bytes(s, c) * (size_t)c.units);
     if (out->workspace_bytes > chip->workspace_bytes)

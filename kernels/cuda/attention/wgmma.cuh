@@ -503,8 +503,10 @@ __global__ void __launch_bounds__(ATTENTION_WGMMA_THREADS, 1)
     const unsigned at = mm_shared_address(dynamic), queries = (at + 1023) & ~1023u, stages = queries + TILE::QUERY;
     const attention_stages<COLUMNS> ring(stages, mm_shared_address(barriers));
     if (a.starts) ks_start(site);
+    ks_let(site);
     if (threadIdx.x == 0) ring.make();
     __syncthreads();
+    ks_await(site);
     if (threadIdx.x >= TILE::CONSUMERS) {
         mm_registers_give<24>();
         if (threadIdx.x == TILE::CONSUMERS) attention_fill_all<COLUMNS>(site, a, maps, job, ring);

@@ -8,12 +8,26 @@
  * Threads  the lane's. */
 #include "cuda/backend/chain.h"
 
-const ks_chain_means ks_cuda_chain_means = {.alignment = KS_ALIGNMENT,
-                                            .maps = KS_CUDA_FUSES_MAPS ? KS_CUDA_MAPS_DTYPES : 0};
+/* How a chain's steps follow one another on chips that can (programmatic dependent launch): 0, each when the one in front has ended; each is
+ * let begin 1, as soon as the one in front runs, or 2, when that one has waited itself. */
+#ifndef KS_CUDA_STEPS_EARLY
+#define KS_CUDA_STEPS_EARLY 2
+#endif
+
+const ks_chain_means ks_cuda_chain_means = {
+    .alignment = KS_ALIGNMENT, .maps = KS_CUDA_FUSES_MAPS ? KS_CUDA_MAPS_DTYPES : 0, .residuals = true};
 
 size_t ks_cuda_chain_arena_bytes(const ks_program *program)
 {
     return program->arena_bytes ? ks_align(program->arena_bytes + KS_PAD) : 0;
+}
+
+/* Whether all of these inputs, a bit each, are constants. */
+static bool are_fixed(const ks_step *step, unsigned inputs)
+{
+    for (int i = 0; inputs >> i; i++)
+        if (inputs >> i & 1 && step->in[i].kind != KS_PLACE_FIXED) return false;
+    return true;
 }
 
 static ks_status plan_step(const ks_chip *chip, ks_step *step, int join_rows, ks_cuda_plan *whole, ks_error *error)
@@ -28,6 +42,7 @@ static ks_status plan_step(const ks_chip *chip, ks_step *step, int join_rows, ks
     if (status) return status;
     step->workspace_bytes = ks_align(chosen.workspace_bytes);
     step->unstamped = chosen.unstamped;
+    step->waits = KS_CUDA_STEPS_EARLY && chip->launches_early && chosen.early && are_fixed(step, chosen.early_fixed);
     memcpy(step->kernel, chosen.kernel_info.kernel, sizeof step->kernel);
     memcpy(step->algorithm, chosen.algorithm, sizeof step->algorithm);
     /* Where a library's kernels cannot be launched, our own need as much as there is. */
@@ -40,6 +55,14 @@ static ks_status plan_step(const ks_chip *chip, ks_step *step, int join_rows, ks
 static bool is_stamped(const ks_step *step)
 {
     return step->spec.op && !step->unstamped;
+}
+
+/* Which launches begin early: of two steps that follow one another and both can. Around a copy, a library's kernels, several launches and the
+ * kernels that do not wait the edges are whole. */
+static void plan_edges(ks_program *program)
+{
+    for (int i = program->count - 1; i >= 0; i--)
+        program->step[i].early = program->step[i].waits && i > 0 && program->step[i - 1].waits;
 }
 
 ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out, ks_error *error)
@@ -56,12 +79,14 @@ ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out
         return ks_fail(error, KS_WORK, "%s: it has no product of rows", plan->spec.op->name);
     for (int i = 0; i < program->count; i++) {
         if (!program->step[i].spec.op) {
+            program->step[i].waits = false;
             snprintf(program->step[i].kernel, sizeof program->step[i].kernel, "memcpy");
             continue;
         }
         const ks_status status = plan_step(&device->chip, &program->step[i], plan->join_rows, out, error);
         if (status) return status;
     }
+    plan_edges(program);
     out->batch_max = 1;
     out->unstamped = !is_stamped(&program->step[0]) || !is_stamped(&program->step[program->count - 1]);
     out->kernel_info.grid = 0;
@@ -114,8 +139,9 @@ static int rows_of(const chain_memory *m)
     return m->plan->join_rows ? (int)m->spec->in[ks_next_input(m->spec, -1)].dims[0] : 0;
 }
 
-/* The step's spec as a launch takes it: each tensor at an offset from its side, which may wrap; one that is alone there is the side. */
-static void place_step(const chain_memory *m, const ks_step *step, ks_spec *placed, ks_job_sides *sides)
+/* The step's spec as a launch takes it: each tensor at an offset from its side, which may wrap; one that is alone there is the side.
+ * early: the launch begins while one in front may run; then it is given its constants, for which it need not wait. */
+static void place_step(const chain_memory *m, const ks_step *step, bool early, ks_spec *placed, ks_job_sides *sides)
 {
     ks_spec room;
     ks_spec_copy(placed, ks_cuda_chain_step_spec(m->plan, step, rows_of(m), &room));
@@ -123,8 +149,7 @@ static void place_step(const chain_memory *m, const ks_step *step, ks_spec *plac
     sides->in = read_at(m, &step->in[first]);
     sides->out = write_at(m, &step->out[0]);
     for (int i = first; i >= 0; i = ks_next_input(placed, i)) {
-        if (!m->site->behind || step->in[i].kind != KS_PLACE_FIXED) /* which the launch need not wait for */
-            placed->in[i].fixed = NULL;
+        if (!early || step->in[i].kind != KS_PLACE_FIXED) placed->in[i].fixed = NULL;
         placed->in[i].offset = (size_t)((uintptr_t)read_at(m, &step->in[i]) - (uintptr_t)sides->in);
     }
     for (int i = 0; i < placed->outputs; i++)
@@ -138,6 +163,29 @@ const unsigned char *ks_cuda_chain_input(const ks_lane *lane, const ks_spec *spe
     return read_at(&m, &step->in[input]);
 }
 
+static bool is_timed(const ks_lane *lane)
+{
+    return lane->batch && lane->batch->step_ns;
+}
+
+/* Whether the step's launch begins early. Events between steps order them whole. */
+static bool begins_early(const ks_lane *lane, const ks_program *program, int number)
+{
+    return program->step[number].early && !is_timed(lane);
+}
+
+/* How the step lets the launch behind it begin: the next step's, or the one behind the chain. */
+static uint8_t lets_next(const ks_lane *lane, const chain_memory *m, const ks_program *program, int number)
+{
+    const bool last = number + 1 == program->count;
+    return (last ? m->site->lets != 0 : begins_early(lane, program, number + 1)) ? KS_CUDA_STEPS_EARLY : 0;
+}
+
+bool ks_cuda_chain_lets(const ks_lane *lane, const ks_program *program)
+{
+    return program->step[program->count - 1].waits && !is_timed(lane);
+}
+
 static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_program *program, int number,
                              ks_error *error)
 {
@@ -146,10 +194,12 @@ static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_prog
     const ks_chip *chip = &lane->device->chip;
     ks_site site = *m->site;
     ks_spec placed;
-    place_step(m, step, &placed, &site.only);
+    site.behind = site.behind && number == 0;
+    site.waits = begins_early(lane, program, number);
+    site.lets = lets_next(lane, m, program, number);
+    place_step(m, step, site.behind || site.waits, &placed, &site.only);
     site.workspace_stride = step->workspace_bytes;
     site.completion += number > 0;
-    site.behind = site.behind && number == 0;
     site.node = (uint32_t)step->node[0];
     const ks_status status = op->launch(chip, &placed, step->algorithm, site, 1, lane->stream, error);
     ks_cuda_plan own;
@@ -169,11 +219,6 @@ static ks_status make_events(ks_lane *lane, int events, ks_error *error)
         lane->step_events++;
     }
     return KS_OK;
-}
-
-static bool is_timed(const ks_lane *lane)
-{
-    return lane->batch && lane->batch->step_ns;
 }
 
 static ks_status mark(ks_lane *lane, int event, ks_error *error)

@@ -49,6 +49,8 @@ static void take_more(ks_cuda_plan *most, const ks_cuda_plan *plan)
 {
     if (plan->workspace_bytes > most->workspace_bytes) most->workspace_bytes = plan->workspace_bytes;
     if (plan->counters > most->counters) most->counters = plan->counters;
+    most->early = most->early && plan->early;
+    most->early_fixed |= plan->early_fixed;
 }
 
 /* Whether each bucket of rows has the kernel that the family's rows have; chosen gets what the hungriest one needs. */

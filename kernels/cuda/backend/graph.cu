@@ -16,10 +16,15 @@ ks_place ks_cuda_place_of(const ks_lane *lane, const ks_plan *plan)
         .completion = out - KS_COMPLETION_BYTES, .out = out, .in = out + ks_align(plan->out_bytes) + KS_PAD};
 }
 
+ks_path ks_cuda_path_on_slots(const ks_plan *plan)
+{
+    return plan->join_rows ? KS_PATH_JOINED : plan->moved ? KS_PATH_MOVED : KS_PATH_MAPPED;
+}
+
 ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
 {
     const ks_place place = ks_cuda_place_of(lane, plan);
-    const bool mapped = path == KS_PATH_MAPPED || path == KS_PATH_JOINED;
+    const bool mapped = path == KS_PATH_MAPPED || path == KS_PATH_JOINED || path == KS_PATH_MOVED;
     return (ks_site){
         .job_table = mapped ? &lane->shared_device->job_table : NULL,
         .only = {.in = place.in, .out = place.out},
@@ -33,6 +38,8 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
         .counters_stride = plan->counters,
         .node = 0,
         .behind = false,
+        .waits = false,
+        .lets = false,
     };
 }
 
@@ -118,12 +125,33 @@ static ks_status record_joined(ks_lane *lane, const ks_plan *plan, int bucket, k
     return KS_OK;
 }
 
+/* One job of a chain: kernels copy its sides. */
+static ks_status record_moved(ks_lane *lane, const ks_plan *plan, ks_error *error)
+{
+    const bool early = ks_cuda_chain_lets(lane, plan->program);
+    const ks_place place = ks_cuda_place_of(lane, plan);
+    const ks_site slot = ks_cuda_site_of(lane, plan, KS_PATH_MOVED);
+    ks_site arena = ks_cuda_site_of(lane, plan, KS_PATH_COPIES);
+    arena.lets = early;
+    const ks_join_side in = ks_cuda_join_whole(true, place.in, plan->in_bytes);
+    ks_join_side out = ks_cuda_join_whole(false, place.out, plan->out_bytes);
+    out.steps = (const ks_completion *)(const void *)place.completion;
+    out.stamps = lane->shared_device->device_buffer_completion;
+    if (ks_decides(&plan->spec)) out.refusals = out.steps;
+    if (plan->in_bytes) KS_TRY_SOFT(error, ks_cuda_join_copy(&slot, &in, false, lane->stream));
+    const ks_status status = ks_cuda_record_on(lane, plan, &plan->spec, &arena, 1, error);
+    if (status) return status;
+    KS_TRY_SOFT(error, ks_cuda_join_copy(&slot, &out, early, lane->stream));
+    return KS_OK;
+}
+
 /* host: where the job's sides lie there (with room for the completion in front of out); unused on mapped slots. */
 ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_job_sides host,
                          ks_error *error)
 {
     if (path == KS_PATH_MAPPED) return ks_cuda_record_kernels(lane, plan, path, bucket, error);
     if (path == KS_PATH_JOINED) return record_joined(lane, plan, bucket, error);
+    if (path == KS_PATH_MOVED) return record_moved(lane, plan, error);
     const ks_place place = ks_cuda_place_of(lane, plan);
     const size_t in_bytes = ks_plan_job_in(plan, bucket), out_bytes = ks_plan_job_out(plan, bucket);
     if (in_bytes)
@@ -185,7 +213,9 @@ void ks_cuda_write_table(ks_lane *lane, const ks_batch *batch, int first, int co
     ks_job_table *job_table = &lane->shared->job_table;
     job_table->turn = {lane->sequence, (uint32_t)count};
     if (batch->plan->join_rows) ks_cuda_join_rows(job_table, batch, first, count);
-    const void *fixed = batch->plan->spec.in[0].fixed; /* on mapped slots the one input there is */
+    if (batch->plan->moved) job_table->first_row[1] = 1; /* a side is a row */
+    /* On mapped slots the one input there is. */
+    const void *fixed = batch->plan->program ? NULL : batch->plan->spec.in[0].fixed;
     for (int i = 0; i < count; i++)
         job_table->job[i] =
             (ks_job_sides){.in = (const unsigned char *)(fixed ? fixed : batch->slots[first + i]->in_device),
@@ -234,7 +264,7 @@ static ks_status graph_tape(ks_lane *lane, const ks_plan *plan, int bucket, unsi
                             ks_error *error)
 {
     KS_TRY_SOFT(error, cudaStreamBeginCapture(lane->stream, cudaStreamCaptureModeThreadLocal));
-    const ks_path path = plan->join_rows ? KS_PATH_JOINED : plan->mapped ? KS_PATH_MAPPED : KS_PATH_COPIES;
+    const ks_path path = plan->mapped ? ks_cuda_path_on_slots(plan) : KS_PATH_COPIES;
     const ks_status status = ks_cuda_record(lane, plan, path, 1 << bucket, {host, host}, error);
     const cudaError_t code = cudaStreamEndCapture(lane->stream, out);
     if (status) {

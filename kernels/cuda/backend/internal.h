@@ -100,13 +100,15 @@ typedef struct ks_lane_shared {
     alignas(256) ks_job_table job_table;
     alignas(128) ks_completion completion;
     alignas(128) ks_completion probe;
-    alignas(128) ks_completion device_buffer_completion[KS_COMPLETION_LINE]; /* copied from there behind its kernels */
+    alignas(128) ks_completion device_buffer_completion
+        [KS_COMPLETION_LINE]; /* copied from there behind its kernels; of moved sides the stamps of the steps */
     alignas(128) uint64_t words[KS_BATCH_MAX]; /* the jobs' status words, where the completion says so */
 } ks_lane_shared;
 
 typedef enum ks_path {
     KS_PATH_MAPPED,
     KS_PATH_JOINED,
+    KS_PATH_MOVED,
     KS_PATH_COPIES,
     KS_PATH_STAGED,
     KS_PATH_DEVICE_BUFFER,
@@ -273,6 +275,8 @@ void ks_cuda_clock_phases(ks_lane *lane, const ks_completion *completion, int64_
 /* --- graph.cu --- */
 
 ks_place ks_cuda_place_of(const ks_lane *lane, const ks_plan *plan);
+/* How jobs of a mapped plan go. */
+ks_path ks_cuda_path_on_slots(const ks_plan *plan);
 ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path);
 /* spec: the plan's, or the same with its tensors elsewhere; fixed ones lie where they are. */
 ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,

@@ -3,6 +3,7 @@
  *   mapped  kernels work on the pinned slots themselves, all jobs in one launch; done when the lane's completion shows the
  *           launch's sequence number.
  *   joined  likewise, rows of all jobs as one product, or one run of a chain's steps (join.cu).
+ *   moved   one job of a chain, small: its steps, and copies that are kernels, which raise the lane's completion.
  *   copies  one pinned slot: copy in, kernels, copy out; done when the event behind them is. The event is asked only
  *           after the completion, the first that is copied out, has arrived: each question takes the driver's lock.
  *           A job with windows (client memory), and one of a family alone whose slot is not seen, goes the same way without a graph,
@@ -28,14 +29,14 @@ static void next_sequence(ks_lane *lane)
 
 static bool on_slots(const ks_lane *lane)
 {
-    return lane->path == KS_PATH_MAPPED || lane->path == KS_PATH_JOINED;
+    return lane->path == KS_PATH_MAPPED || lane->path == KS_PATH_JOINED || lane->path == KS_PATH_MOVED;
 }
 
-/* A copied job's completion arrives in front of its slot's out side, a device buffer's in the lane's own memory. */
+/* A copied job's completion arrives in front of its slot's out side; a device buffer's, and the stamps of moved sides, in the lane's own memory. */
 static ks_completion *completion_of(const ks_lane *lane, const ks_slot *slot)
 {
-    return slot->out ? (ks_completion *)(void *)(slot->out - KS_COMPLETION_BYTES)
-                     : lane->shared->device_buffer_completion;
+    return slot->out && lane->path != KS_PATH_MOVED ? (ks_completion *)(void *)(slot->out - KS_COMPLETION_BYTES)
+                                                    : lane->shared->device_buffer_completion;
 }
 
 static void line_clear(const ks_lane *lane, const ks_slot *slot)
@@ -266,7 +267,7 @@ static ks_path path_of(const ks_batch *batch)
         mapped = mapped && batch->slots[i]->in_device && batch->slots[i]->out_device;
         pinned = pinned && batch->slots[i]->pinned;
     }
-    if (mapped) return batch->plan->join_rows ? KS_PATH_JOINED : KS_PATH_MAPPED;
+    if (mapped) return ks_cuda_path_on_slots(batch->plan);
     if (lies_apart(batch->plan)) return KS_PATH_COPIES;
     return pinned && batch->count == 1 ? KS_PATH_COPIES : KS_PATH_STAGED;
 }
@@ -377,7 +378,7 @@ static void finish_times(ks_lane *lane, ks_batch *batch)
     batch->kernel_ns = -1;
     if (batch->step_ns) ks_cuda_chain_times(lane, batch);
     if (batch->plan->unstamped || batch->step_ns) return;
-    if (on_slots(lane)) {
+    if (on_slots(lane) && lane->path != KS_PATH_MOVED) {
         const ks_completion *completion = &lane->shared->completion;
         batch->kernel_ns = (int64_t)(completion->end_ns - completion->start_ns);
         ks_cuda_clock_sample(&lane->clock, done, lane->launch_ns - (int64_t)completion->start_ns,

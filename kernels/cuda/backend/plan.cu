@@ -31,6 +31,14 @@ static uint64_t hash_algorithm(const unsigned char *algorithm)
     return hash;
 }
 
+/* Small enough for kernels that read and write its slot. */
+static bool fits_mapped(const ks_device *device, const ks_plan *plan)
+{
+    const size_t bytes = plan->in_bytes + plan->out_bytes;
+    return !plan->large && bytes <= KS_MAPPED_MOST && bytes <= device->info.mapped_max &&
+           !__atomic_load_n(&device->pageable, __ATOMIC_ACQUIRE);
+}
+
 /* Everything that prepare sets but the sizes, which are settled. */
 static ks_status use_algorithm(ks_device *device, ks_plan *plan, const ks_cuda_plan *chosen, ks_error *error)
 {
@@ -45,9 +53,7 @@ static ks_status use_algorithm(ks_device *device, ks_plan *plan, const ks_cuda_p
     plan->kernel_info = chosen->kernel_info;
     /* A job table has the sides of a job, and a fixed input beside others has its own place. */
     const bool apart = plan->spec.given != 1 && ks_spec_fixed(&plan->spec);
-    plan->mapped = chosen->once && !apart && !plan->large && plan->in_bytes + plan->out_bytes <= KS_MAPPED_MOST &&
-                   plan->in_bytes + plan->out_bytes <= device->info.mapped_max &&
-                   !__atomic_load_n(&device->pageable, __ATOMIC_ACQUIRE);
+    plan->mapped = chosen->once && !apart && fits_mapped(device, plan);
     plan->graphs = !plan->large;
     int most = chosen->batch_max < 1 ? 1 : chosen->batch_max > KS_BATCH_MAX ? (int)KS_BATCH_MAX : chosen->batch_max;
     /* A bucket is a power of two, and each job of it has its own part of the workspace. */
@@ -93,13 +99,15 @@ static bool prepare_chain_join(ks_device *device, ks_plan *plan)
     return end_join(device, plan, joins);
 }
 
-/* Its jobs go alone, by copies, whatever their size. */
+/* Its jobs go alone; small ones are copied by kernels. */
 static ks_status prepare_chain(ks_device *device, ks_plan *plan, ks_error *error)
 {
     ks_cuda_plan chosen;
     ks_status status = ks_cuda_chain_plan(device, plan, &chosen, error);
     if (!status) status = prepare_sizes(device, plan, error);
-    return status ? status : use_algorithm(device, plan, &chosen, error);
+    if (!status) status = use_algorithm(device, plan, &chosen, error);
+    if (!status) plan->mapped = plan->moved = fits_mapped(device, plan);
+    return status;
 }
 
 /* backend.prepare */

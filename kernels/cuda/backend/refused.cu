@@ -92,7 +92,7 @@ static ks_status run_alone(ks_lane *lane, int i, ks_error *error)
     return KS_OK;
 }
 
-/* Some job of a joined launch has values that are refused, and of others that have no word is left: so each job runs by itself, one behind
+/* Some job of a joined launch, or the one whose sides are moved, has values that are refused, and of others that have no word is left: so each job runs by itself, one behind
  * the other. */
 static ks_status read_joined(ks_lane *lane, ks_error *error)
 {
@@ -119,7 +119,7 @@ ks_status ks_cuda_read_words(ks_lane *lane, ks_error *error)
     ks_lane_shared *shared = lane->shared;
     if (!ks_decides(&lane->batch->plan->spec) || !shared->completion.word) return KS_OK;
     shared->completion.word = 0;
-    if (lane->path == KS_PATH_JOINED) return read_joined(lane, error);
+    if (lane->path == KS_PATH_JOINED || lane->path == KS_PATH_MOVED) return read_joined(lane, error);
     for (int i = 0; i < lane->batch->count; i++) {
         lane->batch->bad[i].input = 0;
         if (shared->words[i] == 0) continue;

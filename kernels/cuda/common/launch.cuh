@@ -27,6 +27,11 @@
 #include "kernserve/backend.h"
 #include "cuda/common/ptx.cuh"
 
+/* 1: while a chain's steps overlap, SMs share out all their memory, since to divide it anew an SM has to be empty. */
+#ifndef KS_CUDA_STEPS_SHARED
+#define KS_CUDA_STEPS_SHARED 1
+#endif
+
 enum {
     KS_GRID_MAX = 4096,
     KS_MAPPED_MOST = 4 << 20,  /* bytes, in + out: beyond it nothing works on mapped slots */
@@ -79,6 +84,8 @@ typedef struct ks_site {
     uint32_t node;           /* of a chain, whose step the launch is; 0: of none */
     bool
         behind; /* device memory: a launch in front of the op's, which lets it begin early, writes the operands and has stamped the start */
+    bool waits; /* a chain's step, whose plan says `early`: its launch begins early, and its kernel waits: ks_await() */
+    uint8_t lets; /* likewise: the launch behind is, and the kernel lets it: 1, ks_let(); 2, ks_await(); 0: it is not */
 } ks_site;
 
 /* What a launch function would launch last: the kernel that does the work. */
@@ -94,26 +101,58 @@ extern thread_local ks_launch_note *ks_noting; /* while it is set, this thread's
 /* A kernel's dynamic shared memory. */
 extern __shared__ uint4 ks_dynamic[];
 
-/* Launches a kernel of softmax or reduce. together: its CTAs wait for each other, and all are there at once. */
+/* Adds to the attributes of a launch: early, it may begin while the one in front ends. Returns how many there are. */
+static inline unsigned ks_launch_attributes(const ks_site &site, bool early, cudaLaunchAttribute *attributes,
+                                            unsigned count)
+{
+    if (early) {
+        attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (KS_CUDA_STEPS_SHARED && (site.waits || site.lets)) {
+        attributes[count].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+        attributes[count++].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+    }
+    return count;
+}
+
+/* Launches a kernel. together: its CTAs wait for each other, and all are there at once. */
 template <class... Taken, class... Given>
 static cudaError_t ks_launch(void (*kernel)(ks_site, Taken...), dim3 grid, int threads, size_t shared_bytes,
                              bool together, cudaStream_t stream, const ks_site &site, const Given &...given)
 {
-    cudaLaunchAttribute attribute = {};
+    cudaLaunchAttribute attributes[3] = {};
     cudaLaunchConfig_t config = {};
     if (ks_noting) {
         *ks_noting = {(const void *)kernel, threads, shared_bytes};
         return cudaSuccess;
     }
-    attribute.id = cudaLaunchAttributeCooperative;
-    attribute.val.cooperative = 1;
+    if (together) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+        attributes[config.numAttrs++].val.cooperative = 1;
+    }
+    config.numAttrs = ks_launch_attributes(site, site.waits, attributes, config.numAttrs);
     config.gridDim = grid;
     config.blockDim = dim3((unsigned)threads);
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = together;
+    config.attrs = attributes;
     return cudaLaunchKernelEx(&config, kernel, site, given...);
+}
+
+/* A step that begins early: the steps in front have ended, and what they wrote is seen. Each thread that reads what one of them may write, or
+ * writes what one may read or write (operands, results, workspace, counters, status words), calls it first; and each launch calls it, so that
+ * its end is the end of all in front of it. The start stamp of a step that waits is of no use, and may stand in front. */
+__device__ __forceinline__ void ks_await(const ks_site &site)
+{
+    if (site.waits) ks_launch_wait();
+    if (site.lets == 2) ks_launch_next();
+}
+
+/* The step behind begins as soon as all CTAs have come here, so all of them run, and its CTAs take what room is left. */
+__device__ __forceinline__ void ks_let(const ks_site &site)
+{
+    if (site.lets == 1) ks_launch_next();
 }
 
 /* Where the job lies, for the kernels of an op behind its first one. false: a surplus CTA of the bucket, which returns. */

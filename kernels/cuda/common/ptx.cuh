@@ -23,6 +23,13 @@ __device__ __forceinline__ const P *ks_one_address(const P *at)
     return at;
 }
 
+/* The line in which the address lies comes to the L1 cache. */
+enum { KS_L1_LINE = 128 };
+__device__ __forceinline__ void ks_prefetch(const void *at)
+{
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
+}
+
 /* What was computed of the word is not kept in registers for its next use. */
 __device__ __forceinline__ void ks_anew(uint32_t &word)
 {
@@ -33,6 +40,33 @@ __device__ __forceinline__ void ks_anew(uint32_t &word)
 __device__ __forceinline__ void ks_anew_each_round(uint32_t &word)
 {
     asm volatile("" : "+r"(word));
+}
+
+/* --- launches that overlap: nothing on chips before sm_90 ------------------------------------------------------------- */
+
+/* Once all CTAs have said so, or ended, a launch behind this one that was made with leave to do so begins. */
+__device__ __forceinline__ void ks_launch_next()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* For the end of the launch before this one, and all that it wrote. */
+__device__ __forceinline__ void ks_launch_wait()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* A vector of memory that the launch before this one may write: loaded behind ks_launch_wait(), where a load of what never changes, as
+ * __ldg() is, might be moved in front of it. */
+__device__ __forceinline__ uint4 ks_load_made(const uint4 *at)
+{
+    uint4 v;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at));
+    return v;
 }
 
 /* --- arithmetic ------------------------------------------------------------------------------------------------------ */

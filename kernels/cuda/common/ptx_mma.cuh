@@ -220,19 +220,7 @@ __device__ __forceinline__ void mm_mma_s8(int32_t (&c)[4], const uint32_t (&a)[4
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* --- launches and clusters, on sm_90 and later ----------------------------------------------------------------------- */
-
-/* Once all CTAs have said so, or ended, the launch behind this one may begin. */
-__device__ __forceinline__ void mm_launch_next()
-{
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
-/* For the end of the launch before this one, and all that it wrote. */
-__device__ __forceinline__ void mm_launch_wait()
-{
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
+/* --- clusters, on sm_90 and later ----------------------------------------------------------------------- */
 
 /* Draws a number, from 0 on: what this thread, and threads synchronised with it, wrote before is seen by a thread that draws a
  * later one, and by threads synchronised with that one. */

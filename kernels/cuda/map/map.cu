@@ -227,6 +227,7 @@ static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_pla
     cut(chip, &p, &l);
     out->once = read_again(spec, &p) <= AGAIN_MAX;
     out->batch_max = KS_BATCH_MAX;
+    out->early = true;
     describe(spec, &p, &l, &out->kernel_info);
     const map_algorithm algorithm = {p.kernel};
     memcpy(out->algorithm, &algorithm, sizeof algorithm);

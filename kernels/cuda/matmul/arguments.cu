@@ -50,10 +50,12 @@ static void set_arguments(const mm_problem *p, bool swap_ab, mm_args *args, mm_l
     const ks_matmul_shape *s = &p->shape;
     args->c_at = p->spec->out[0].offset;
     args->biased = s->biased;
-    args->bias_at = p->spec->in[2].offset;
+    args->bias_at = p->spec->in[KS_MATMUL_BIAS].offset;
     args->activation = s->activation;
+    args->residual = s->residual;
+    args->residual_at = p->spec->in[KS_MATMUL_RESIDUAL].offset;
     args->alpha = s->alpha;
-    args->plain = s->alpha == 1.0 && !s->biased && s->activation == KS_MATMUL_NONE;
+    args->plain = s->alpha == 1.0 && !s->biased && s->activation == KS_MATMUL_NONE && !s->residual;
     args->k = s->k;
     args->batch_rank = (uint8_t)s->batch_rank;
     for (int d = 0; d < s->batch_rank; d++) args->batch_dims[d] = s->batch_dims[d];

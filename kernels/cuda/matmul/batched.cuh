@@ -282,10 +282,15 @@ template <typename TILE>
 __device__ __forceinline__ void mm_batch_store(const mm_args &args, const mm_out<typename TILE::element> &out,
                                                const float *plane, int thread)
 {
+    mm_line<typename TILE::element> next =
+        mm_read_residual(args, out, thread / (TILE::N / 4), thread % (TILE::N / 4) * 4);
 #pragma unroll 1
     for (int four = thread; four < TILE::M * TILE::N / 4; four += TILE::GROUP) {
         const int row = four / (TILE::N / 4), column = four % (TILE::N / 4) * 4;
-        mm_store_four(args, out, row, column, *(const mm_four<float> *)(plane + row * TILE::SUM_PITCH + column));
+        const mm_line<typename TILE::element> added = next;
+        const int then = four + TILE::GROUP;
+        next = mm_read_residual(args, out, then / (TILE::N / 4), then % (TILE::N / 4) * 4);
+        mm_store_four(args, out, row, column, *(const mm_four<float> *)(plane + row * TILE::SUM_PITCH + column), added);
     }
 }
 
@@ -337,8 +342,12 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         mm_copy_commit();
         stage = stage + 1 == TILE::STAGES ? 0 : stage + 1;
     }
-    const mm_out<T> out = {(T *)(job.out + args.c_at) + matrix * (args.m * args.n), (const T *)(job.in + args.bias_at),
-                           m, n, ((unsigned)args.n & 3) == 0};
+    const mm_out<T> out = {(T *)(job.out + args.c_at) + matrix * (args.m * args.n),
+                           (const T *)(job.in + args.bias_at),
+                           (const T *)(job.in + args.residual_at) + matrix * (args.m * args.n),
+                           m,
+                           n,
+                           ((unsigned)args.n & 3) == 0};
     if (threadIdx.x == TILE::THREADS - 1) mm_stamp(site);
     if (args.plain && out.whole) {
         mm_batch_store_plain<TILE>(sum, out, n, (float)args.alpha, thread);

@@ -133,11 +133,13 @@ __device__ __forceinline__ void mm_straight_matrix(const ks_site &site, const mm
     }
     if (args.plain) return;
     const T *const bias = (const T *)(job.in + args.bias_at) + eighth * TILE::BESIDE;
+    const T *const residual = (const T *)(job.in + args.residual_at) + (to - (T *)(job.out + args.c_at));
 #pragma unroll 1
     for (int four = 0; four < TILE::SIZE / 4; four++) {
 #pragma unroll 1
         for (int c = 0; c < TILE::BESIDE; c++)
-            left[four][c] = mm_epilogue(args, left[four][c], args.biased ? mm_widen(bias[c]) : 0.0f);
+            left[four][c] = mm_epilogue(args, left[four][c], args.biased ? mm_widen(bias[c]) : 0.0f,
+                                        args.residual ? mm_widen(residual[four * 4 * TILE::SIZE + c]) : 0.0f);
         mm_straight_store<TILE>(to + four * 4 * TILE::SIZE, left[four]);
     }
 }

@@ -92,6 +92,19 @@ static inline unsigned mm_peers(const mm_kernel *kernel)
     return kernel->tma ? (unsigned)(kernel->by_m * kernel->by_n) : 1;
 }
 
+/* B goes from memory to registers (gemv.cuh). */
+static inline bool mm_is_past_shared(const mm_kernel *kernel)
+{
+    return kernel->skinny && kernel->skinny != MM_SKINNY_TMA;
+}
+
+/* The input that, if it is a constant, is read before the launch in front has ended: INPUT1, but past shared memory B, which swap_ab may make
+ * INPUT0. */
+static inline int mm_fixed_input(const mm_kernel *kernel, const ks_matmul_candidate *candidate)
+{
+    return mm_is_past_shared(kernel) && candidate->swap_ab ? 0 : 1;
+}
+
 /* Clusters of so many CTAs, a power of two, that run at a time. */
 static inline int mm_clusters(const ks_chip *chip, unsigned size)
 {

@@ -17,7 +17,8 @@ typedef long long mm_int; /* sizes and offsets in elements: tensors above 2^31 e
 
 enum { KS_MATMUL_CLUSTER_MAX = 8 };
 
-enum mm_packed { MM_PACKED_NOT, MM_PACKED, MM_PACKED_INPUT0 }; /* the last: INPUT1 was there before */
+/* The last: INPUT1 was there before; of kernels past shared memory (gemv.cuh), B. */
+enum mm_packed { MM_PACKED_NOT, MM_PACKED, MM_PACKED_INPUT0 };
 
 /* Stored rows of contiguous elements: along K, or across it. */
 typedef struct mm_operand {
@@ -36,16 +37,16 @@ typedef struct mm_args {
     unsigned splits, splits_reciprocal;
     uint8_t cluster_log2;
     uint8_t batch_rank;
-    uint8_t packed; /* mm_packed: a launch before this one has written operands, and stamped the start */
+    uint8_t packed; /* mm_packed: a launch before this one writes operands, and has stamped the start */
     uint8_t many;   /* 1: A has a matrix for each of the output's; 2: B has */
     unsigned tiles, tiles_factor, tiles_shift; /* of a matrix; what divides up to 2^31 by them: mm_unit_at() */
     unsigned tiles_n, matrices, cluster;
-    int swap_ab; /* C is stored transposed */
-    int plain;   /* alpha is 1, no bias, no activation */
-    mm_int m, n; /* of the product that is computed: with swap_ab, it is the transposed one */
-    int biased;
-    int activation; /* ks_matmul_activation */
-    size_t c_at, bias_at;
+    int swap_ab;          /* C is stored transposed */
+    int plain;            /* alpha is 1, no bias, no activation, no residual */
+    mm_int m, n;          /* of the product that is computed: with swap_ab, it is the transposed one */
+    int biased, residual; /* whether there is one */
+    int activation;       /* ks_matmul_activation */
+    size_t c_at, bias_at, residual_at;
     double alpha;
     mm_operand a, b;
     mm_int batch_dims[KS_MATMUL_BATCH_RANK];
@@ -137,9 +138,7 @@ struct mm_sum<double> {
 /* What the launch before this one has packed is there. */
 __device__ __forceinline__ void mm_await_packed()
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    mm_launch_wait();
-#endif
+    ks_launch_wait();
 }
 
 /* The start stamp, or the wait for what stands behind it. */

@@ -133,7 +133,7 @@ static bool fits(const ks_spec *spec, const ks_matmul_shape *s)
     const bool exact = spec->out[0].dtype == KS_FP64 || (double)(float)s->alpha == s->alpha;
     const bool narrow = spec->out[0].dtype == KS_FP16 || spec->out[0].dtype == KS_BF16;
     return version && s->m > 0 && s->n > 0 && s->k > 0 && s->batch > 0 && s->batch <= INT32_MAX && s->batch_rank <= 1 &&
-           s->activation == KS_MATMUL_NONE && s->alpha != 0 && exact && !(narrow && s->biased);
+           s->activation == KS_MATMUL_NONE && !s->residual && s->alpha != 0 && exact && !(narrow && s->biased);
 }
 
 /* Stored rows are columns to it: `inner` contiguous elements, from one to the next `pitch`. */

@@ -1,4 +1,4 @@
-/* The epilogue: the split-K reduce of sums in shared memory, then alpha, bias, activation and the one rounding.
+/* The epilogue: the split-K reduce of sums in shared memory, then alpha, bias, activation, residual and the one rounding.
  *
  * Within a CTA the sums lie in PLANES planes (its warps' shares of K). Across a cluster each CTA reduces a part of the tile, by
  * reads of the others' shared memory. Across the clusters that share a tile that part goes through the workspace, and the last
@@ -12,6 +12,12 @@
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define KS_MATMUL_CLUSTERS 1
 #endif
+
+/* Four neighbours of a row as they lie in memory. */
+template <typename T>
+struct alignas(sizeof(T) < 8 ? 4 * sizeof(T) : 16) mm_line {
+    T value[4];
+};
 
 template <typename S>
 struct alignas(4 * sizeof(S)) mm_four {
@@ -72,12 +78,54 @@ __device__ __forceinline__ S mm_activate(S x, int activation)
     }
 }
 
+/* A residual is added to what is rounded nowhere before, and never in one instruction with a product: each kernel gives the same bits. */
+__device__ __forceinline__ float mm_add_residual(float x, float residual)
+{
+    return __fadd_rn(x, residual);
+}
+__device__ __forceinline__ double mm_add_residual(double x, double residual)
+{
+    return __dadd_rn(x, residual);
+}
+
 /* alpha in FP64: a factor beyond FP32's range stays right. */
 template <typename S>
-__device__ __forceinline__ S mm_epilogue(const mm_args &args, S sum, S bias)
+__device__ __forceinline__ S mm_epilogue(const mm_args &args, S sum, S bias, S residual)
 {
     if (args.alpha != 1.0) sum = (S)(args.alpha * (double)sum);
-    return mm_activate(sum + bias, args.activation);
+    const S x = mm_activate(sum + bias, args.activation);
+    return args.residual ? mm_add_residual(x, residual) : x;
+}
+
+/* N sums of a thread at once, whose biases and residuals have been read: each by itself would wait for its bias and for its activation. Results of 16
+ * bits by the quick formulas of unary.cuh, whose error disappears in their rounding; FP64 one by one, whose erf and exp are long. */
+template <typename T, int N, typename S>
+__device__ __forceinline__ void mm_finish(const mm_args &args, const S (&bias)[N], const S (&residual)[N], S (&sum)[N])
+{
+    static_assert((int)KS_MATMUL_NONE == (int)KS_ACTIVATION_NONE && (int)KS_MATMUL_RELU == (int)KS_ACTIVATION_RELU &&
+                      (int)KS_MATMUL_GELU == (int)KS_ACTIVATION_GELU,
+                  "all but silu have one number");
+    if (args.alpha != 1.0) {
+#pragma unroll
+        for (int e = 0; e < N; e++) sum[e] = (S)(args.alpha * (double)sum[e]);
+    }
+#pragma unroll
+    for (int e = 0; e < N; e++) sum[e] += bias[e];
+    if constexpr (sizeof(S) == 8) {
+#pragma unroll 1
+        for (int e = 0; e < N; e++) {
+            const S x = mm_activate(sum[0], args.activation);
+#pragma unroll
+            for (int i = 1; i < N; i++) sum[i - 1] = sum[i];
+            sum[N - 1] = x;
+        }
+    } else {
+        ks_activate<T>(sum, args.activation == KS_MATMUL_SILU ? KS_ACTIVATION_SILU : args.activation);
+    }
+    if (args.residual) {
+#pragma unroll
+        for (int e = 0; e < N; e++) sum[e] = mm_add_residual(sum[e], residual[e]);
+    }
 }
 
 /* A tile's place in the output. */
@@ -85,6 +133,7 @@ template <typename T>
 struct mm_out {
     T *c;              /* of the tile's first element */
     const T *bias;     /* of its first column (with swap_ab: row) */
+    const T *residual; /* as c; if there is one */
     int rows, columns; /* that are inside */
     bool whole;        /* four neighbours of a row are one aligned vector */
 };
@@ -94,8 +143,10 @@ __device__ __forceinline__ mm_out<T> mm_out_at(const mm_args &args, const mm_uni
 {
     const mm_int row = (mm_int)unit.row * TILE::M, column = (mm_int)unit.column * TILE::N;
     mm_out<T> out;
-    out.c = (T *)(job.out + args.c_at) + unit.batch * (args.m * args.n) +
-            (args.swap_ab ? column * args.m + row : row * args.n + column);
+    const mm_int first =
+        unit.batch * (args.m * args.n) + (args.swap_ab ? column * args.m + row : row * args.n + column);
+    out.c = (T *)(job.out + args.c_at) + first;
+    out.residual = (const T *)(job.in + args.residual_at) + first;
     out.bias = (const T *)(job.in + args.bias_at) + (args.swap_ab ? row : column);
     out.rows = (int)min((mm_int)TILE::M, args.m - row);
     out.columns = (int)min((mm_int)TILE::N, args.n - column);
@@ -103,28 +154,42 @@ __device__ __forceinline__ mm_out<T> mm_out_at(const mm_args &args, const mm_uni
     return out;
 }
 
+/* What is added to four neighbours of a tile's row: read ahead, and widened where it is added. */
+template <typename T>
+__device__ __forceinline__ mm_line<T> mm_read_residual(const mm_args &args, const mm_out<T> &out, int row, int column)
+{
+    mm_line<T> line = {};
+    if (!args.residual || row >= out.rows || column >= out.columns) return line;
+    if (out.whole) return *(const mm_line<T> *)(out.residual + row * args.n + column);
+    const mm_int step = args.swap_ab ? args.m : 1;
+    const T *from = out.residual + (args.swap_ab ? column * args.m + row : row * args.n + column);
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        if (column + e < out.columns) line.value[e] = from[e * step];
+    return line;
+}
+
 /* Four neighbours of a tile's row. */
 template <typename T, typename S>
 __device__ __forceinline__ void mm_store_four(const mm_args &args, const mm_out<T> &out, int row, int column,
-                                              mm_four<S> sum)
+                                              mm_four<S> sum, const mm_line<T> &added)
 {
     if (row >= out.rows || column >= out.columns) return;
     if (!args.plain) {
-#pragma unroll 1
+        S bias[4], residual[4];
+#pragma unroll
         for (int e = 0; e < 4; e++) {
-            const S bias =
+            bias[e] =
                 args.biased && column + e < out.columns ? mm_widen(out.bias[args.swap_ab ? row : column + e]) : (S)0;
-            const S x = mm_epilogue(args, sum.value[0], bias);
-            sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
+            residual[e] = mm_widen(added.value[e]);
         }
+        mm_finish<T>(args, bias, residual, sum.value);
     }
-    struct alignas(sizeof(T) < 8 ? 4 * sizeof(T) : 16) {
-        T value[4];
-    } line;
+    mm_line<T> line;
 #pragma unroll
     for (int e = 0; e < 4; e++) mm_narrow(sum.value[e], &line.value[e]);
     if (out.whole) {
-        *(decltype(line) *)(out.c + row * args.n + column) = line;
+        *(mm_line<T> *)(out.c + row * args.n + column) = line;
         return;
     }
     const mm_int step = args.swap_ab ? args.m : 1;
@@ -306,9 +371,10 @@ __device__ __forceinline__ void mm_reduce_and_store(const ks_site &site, const m
     const int share = FOURS >> args.cluster_log2;
     unsigned rank = 0;
     const mm_planes<TILE> planes = {sums, (bool)args.swap_ab};
-    auto store = [&](int four, const mm_four<S> &sum) {
+    auto residual = [&](int four) { return mm_read_residual(args, out, planes.row(four), planes.column(four)); };
+    auto store = [&](int four, const mm_four<S> &sum, const mm_line<T> &added) {
         mm_store_four(args, out, planes.row(four), planes.column(four),
-                      TILE::MMA ? sum : mm_rotate_back(sum, planes.row(four)));
+                      TILE::MMA ? sum : mm_rotate_back(sum, planes.row(four)), added);
     };
 
     __syncthreads();
@@ -334,14 +400,18 @@ __device__ __forceinline__ void mm_reduce_and_store(const ks_site &site, const m
     else if (args.cluster > 2)
         mm_cluster_reduce<KS_MATMUL_CLUSTER_MAX, 1>(planes, begin, end, rank, args.cluster);
 #endif
+    mm_line<T> next = residual(begin + threadIdx.x); /* one ahead */
 #pragma unroll 1
     for (int four = begin + threadIdx.x; four < end; four += THREADS) {
         mm_four<S> sum = planes.read(four);
         if (args.cluster == 1) sum = planes.sum(four);
-        if (args.splits > 1)
+        if (args.splits > 1) {
             partial[(size_t)unit.split * FOURS + four] = sum;
-        else
-            store(four, sum);
+        } else {
+            const mm_line<T> added = next;
+            next = residual(four + THREADS);
+            store(four, sum, added);
+        }
     }
     if (args.splits > 1) {
         uint32_t *counter = ks_counters(site) + ((size_t)unit.tile << args.cluster_log2) + rank;
@@ -355,8 +425,10 @@ __device__ __forceinline__ void mm_reduce_and_store(const ks_site &site, const m
 #pragma unroll 1
             for (int four = begin + threadIdx.x; four < end; four += THREADS) {
                 mm_four<S> sum[1];
+                const mm_line<T> added = next;
+                next = residual(four + THREADS);
                 mm_workspace_reduce<32 / sizeof(S)>(sum, 1, 0, partial + four, FOURS, args.splits);
-                store(four, sum[0]);
+                store(four, sum[0], added);
             }
         }
     }

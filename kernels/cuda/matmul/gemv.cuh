@@ -15,7 +15,7 @@
 #ifndef KS_MATMUL_GEMV_CUH
 #define KS_MATMUL_GEMV_CUH
 
-#include "cuda/matmul/epilogue.cuh"
+#include "cuda/matmul/gemv_store.cuh"
 #include "cuda/matmul/mma.cuh"
 #include "cuda/matmul/table.cuh"
 
@@ -127,7 +127,7 @@ struct mm_skinny_feed {
         }
     }
 
-    __device__ __forceinline__ void load(mm_skinny_block<TILE> &block)
+    __device__ __forceinline__ void load_b(mm_skinny_block<TILE> &block)
     {
         const T *from = at = ks_one_address(at);
 #pragma unroll
@@ -137,18 +137,37 @@ struct mm_skinny_feed {
                 block.b[v] = mm_load_once<typename TILE::vector>(from);
             from += pitch;
         }
+        at += stride;
+        values -= TILE::DEPTH;
+    }
+
+    /* there: values that were left in front of the block. */
+    __device__ __forceinline__ void load_a(mm_skinny_block<TILE> &block, int there)
+    {
         if constexpr (TILE::MMA) {
 #pragma unroll
             for (int h = 0; h < TILE::HALVES; h++) {
                 block.a[h] = {};
-                if (values > 0 && 8 * h < rows) block.a[h] = __ldg((const uint4 *)(a + h * a_pitch));
+                if (there > 0 && 8 * h < rows) block.a[h] = ks_load_made((const uint4 *)(a + h * a_pitch));
             }
             a += TILE::DEPTH;
         }
-        at += stride;
-        values -= TILE::DEPTH;
+    }
+
+    __device__ __forceinline__ void load(mm_skinny_block<TILE> &block)
+    {
+        const int there = values;
+        load_b(block);
+        load_a(block, there);
     }
 };
+
+/* Whether a launch in front writes A alone, so that B's first blocks come meanwhile; a launch that writes B is waited for here. */
+__device__ __forceinline__ bool mm_skinny_ahead(const mm_args &args)
+{
+    if (args.packed == MM_PACKED) mm_await_packed();
+    return args.packed == MM_PACKED_INPUT0;
+}
 
 /* x: A's first row at the block's first value of K. */
 template <typename TILE>
@@ -250,86 +269,6 @@ __device__ __forceinline__ void mm_skinny_mma_spill(const typename TILE::sums &s
                 make_float4(sum[j][e], sum[j + 1][e], sum[j + 2][e], sum[j + 3][e]);
 }
 
-/* Threads that share a sum over the planes: of whole warps, or each for itself. */
-template <typename TILE>
-static __host__ __device__ constexpr int mm_skinny_parts()
-{
-    int parts = 1;
-    while (parts < 8 && 2 * parts <= TILE::PLANES && 2 * parts * TILE::OUTPUTS <= TILE::THREADS &&
-           2 * parts * TILE::OUTPUTS % 32 == 0)
-        parts *= 2;
-    return parts;
-}
-
-template <typename TILE>
-__device__ __forceinline__ void mm_skinny_store(const mm_args &args, const mm_unit &unit, const ks_job_sides &job,
-                                                int row, int column, float sum)
-{
-    typedef typename TILE::element T;
-    const mm_int j = (mm_int)unit.column * TILE::N + column;
-    if (row >= args.m || j >= args.n) return;
-    if (!args.plain) {
-        const T *bias = (const T *)(job.in + args.bias_at);
-        sum = mm_epilogue(args, sum, args.biased ? mm_widen(bias[args.swap_ab ? row : j]) : 0.0f);
-    }
-    T *c = (T *)(job.out + args.c_at) + unit.batch * (args.m * args.n);
-    mm_narrow(sum, c + (args.swap_ab ? j * args.m + row : row * args.n + j));
-}
-
-/* Slots in the shared memory of another CTA of the cluster. */
-__device__ __forceinline__ void mm_peer_write(float *at, unsigned rank, float x)
-{
-#ifdef KS_MATMUL_CLUSTERS
-    mm_peer_store(mm_peer_address(mm_shared_address(at), rank), x);
-#endif
-}
-
-/* The CTA's threads have stored their sums in planes, a PLANE apart; slots: [cluster][its share of the outputs]. */
-template <typename TILE>
-__device__ __forceinline__ void mm_skinny_reduce_and_store(const ks_site &site, const mm_args &args,
-                                                           const mm_unit &unit, const ks_job_sides &job,
-                                                           const float *planes, float *slots)
-{
-    constexpr int M = TILE::M, N = TILE::N, PARTS = mm_skinny_parts<TILE>();
-    const int part = threadIdx.x % PARTS, share = TILE::OUTPUTS >> args.cluster_log2;
-    const int rank = blockIdx.x & (args.cluster - 1);
-    /* Neighbouring threads walk the output's contiguous dimension. */
-    auto row_of = [&](int out) { return args.swap_ab ? out % M : out / N; };
-    auto column_of = [&](int out) { return args.swap_ab ? out / M : out % N; };
-    __syncthreads();
-    if (threadIdx.x == TILE::THREADS - 1) mm_stamp(site);
-#ifdef KS_MATMUL_CLUSTERS
-    if (args.cluster > 1) mm_cluster_wait(); /* the others have begun */
-#endif
-#pragma unroll 1
-    for (int out = threadIdx.x / PARTS; out < TILE::OUTPUTS; out += TILE::THREADS / PARTS) {
-        const float *at = planes + part * TILE::PLANE + row_of(out) * TILE::SUM_PITCH + column_of(out);
-        float sum = at[0];
-#pragma unroll
-        for (int p = PARTS; p < TILE::PLANES; p += PARTS) sum += at[p * TILE::PLANE];
-#pragma unroll
-        for (int lanes = 1; lanes < PARTS; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
-        if (part > 0) continue;
-        if (args.cluster == 1) {
-            mm_skinny_store<TILE>(args, unit, job, row_of(out), column_of(out), sum);
-        } else {
-            const int owner = out / share;
-            mm_peer_write(slots + rank * share + out - owner * share, owner, sum);
-        }
-    }
-#ifdef KS_MATMUL_CLUSTERS
-    if (args.cluster == 1) return;
-    mm_cluster_sync();
-#pragma unroll 1
-    for (int at = threadIdx.x; at < share; at += TILE::THREADS) {
-        float sum = slots[at];
-        for (unsigned r = 1; r < args.cluster; r++) sum += slots[r * share + at];
-        const int out = rank * share + at;
-        mm_skinny_store<TILE>(args, unit, job, row_of(out), column_of(out), sum);
-    }
-#endif
-}
-
 template <typename TILE, bool A_K>
 __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     mm_skinny_kernel(ks_site site, const __grid_constant__ mm_args args)
@@ -339,6 +278,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     extern __shared__ __align__(16) unsigned char mm_shared[];
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
+    ks_let(site);
+    const bool ahead = mm_skinny_ahead(args);
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
 #endif
@@ -352,8 +293,13 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     mm_skinny_feed<TILE> feed(args, unit, job, mine + along * TILE::VALUES, column);
     mm_skinny_block<TILE> block[TILE::BLOCKS];
 #pragma unroll
-    for (int u = 0; u < TILE::BLOCKS; u++) feed.load(block[u]);
-    ks_start(site);
+    for (int u = 0; u < TILE::BLOCKS; u++) feed.load_b(block[u]);
+    if (TILE::MMA && ahead) mm_await_packed();
+#pragma unroll
+    for (int u = 0; u < TILE::BLOCKS; u++) feed.load_a(block[u], feed.values + (TILE::BLOCKS - u) * TILE::DEPTH);
+    mm_begin(site, args);
+    ks_await(site);
+    mm_skinny_residual<TILE> residual(args, unit, job);
     const int x_pitch = mm_held_pitch(slice * (int)sizeof(T));
     if constexpr (!TILE::MMA) {
         mm_skinny_stage<TILE, A_K>(args, unit, job, (unsigned char *)planes, x_pitch);
@@ -380,7 +326,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         __syncthreads(); /* all warps have left A */
         mm_skinny_fma_spill<TILE>(sum, plane, along, column);
     }
-    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, planes, slots);
+    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, {planes, slots}, residual);
     mm_leave(site);
 }
 
@@ -455,6 +401,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     extern __shared__ __align__(16) unsigned char mm_shared[];
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
+    ks_let(site);
+    mm_skinny_ahead(args);
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
 #endif
@@ -477,7 +425,9 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     };
 #pragma unroll
     for (int u = 0; u < TILE::BLOCKS; u++) load(block[u]);
-    ks_start(site);
+    mm_begin(site, args);
+    ks_await(site);
+    mm_skinny_residual<TILE> residual(args, unit, job);
     mm_skinny_stage<TILE, true>(args, unit, job, (unsigned char *)planes, 0);
     __syncthreads();
     const T *x = (const T *)planes + mine;
@@ -506,7 +456,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         for (int c = 0; c < TILE::W; c++)
             if (column + c >= 0 && column + c < TILE::N) planes[warp * TILE::PLANE + column + c] = sum[c];
     }
-    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, planes, slots);
+    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, {planes, slots}, residual);
     mm_leave(site);
 }
 

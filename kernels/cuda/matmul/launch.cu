@@ -110,7 +110,7 @@ ks_status mm_launch(const mm_problem *p, const ks_matmul_candidate *candidate, c
     if (fit.kernel.tma && !make_maps(p, candidate->table, &fit, site->only.in, &maps))
         return ks_fail(error, KS_DEVICE, "matmul: the driver makes no tensor map");
     void *arguments[] = {(void *)(uintptr_t)site, &fit.args, &maps};
-    cudaLaunchAttribute attributes[2] = {};
+    cudaLaunchAttribute attributes[3] = {};
     cudaLaunchConfig_t config = {};
     const unsigned together = fit.args.cluster * mm_peers(&fit.kernel);
     if (together > 1) {
@@ -119,13 +119,13 @@ ks_status mm_launch(const mm_problem *p, const ks_matmul_candidate *candidate, c
         attribute->val.clusterDim.x = together;
         attribute->val.clusterDim.y = attribute->val.clusterDim.z = 1;
     }
-    if (site->behind && !fit.kernel.odd) /* it waits; threads that copy odd rows do not */
-        fit.args.packed = !candidate->packed && p->spec->in[1].fixed ? MM_PACKED_INPUT0 : MM_PACKED;
-    if (fit.args.packed && p->chip->launches_early) {
-        cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
-        attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attribute->val.programmaticStreamSerializationAllowed = 1;
-    }
+    /* Threads that copy odd rows wait for a chain's step alone, kernels of many small matrices never. */
+    if (site->waits || (site->behind && !fit.kernel.odd && !fit.kernel.matrices))
+        fit.args.packed = !candidate->packed && p->spec->in[mm_fixed_input(&fit.kernel, candidate)].fixed
+                              ? MM_PACKED_INPUT0
+                              : MM_PACKED;
+    config.numAttrs =
+        ks_launch_attributes(*site, fit.args.packed && p->chip->launches_early, attributes, config.numAttrs);
     const mm_int planned = candidate->joined ? mm_grid(p, &fit) : candidate->grid;
     const mm_int grid = planned < 1 ? 1 : planned; /* an empty output raises the flag too */
     config.gridDim = dim3((unsigned)grid, (unsigned)bucket, 1);

@@ -30,6 +30,9 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     memset(out, 0, sizeof *out);
     out->once = reads_once(&p, &fit.args) && grid <= KS_GRID_MAX && !fit.kernel.tma && !candidate->packed;
     out->batch_max = out->once ? KS_BATCH_MAX : 1;
+    out->early = !candidate->packed && !fit.kernel.matrices;
+    if (mm_is_past_shared(&fit.kernel)) /* by loads of what never changes */
+        out->early_fixed = (uint16_t)(1u << mm_fixed_input(&fit.kernel, candidate));
     out->workspace_bytes = mm_workspace_bytes(&p, &fit);
     out->counters = mm_counters(&p, &fit);
     out->kernel_info.grid = grid;

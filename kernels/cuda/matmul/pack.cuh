@@ -57,9 +57,7 @@ static __global__ void __launch_bounds__(MM_PACK_THREADS)
 {
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    mm_launch_next();
-#endif
+    ks_launch_next();
     mm_pack_chunk chunks[MM_PACK_EACH];
     const unsigned first = blockIdx.x * (MM_PACK_EACH * MM_PACK_THREADS) + threadIdx.x;
 #pragma unroll

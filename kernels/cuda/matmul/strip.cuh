@@ -154,6 +154,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     extern __shared__ __align__(1024) unsigned char mm_strip_shared[];
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
+    ks_let(site);
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
 #endif
@@ -166,20 +167,38 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     const int stages = ((int)unit.k_end - begin + STEP - 1) / STEP;
     const int a_matrix = unit.batch > 0 && args.a.step[0] ? (int)unit.batch : 0,
               b_matrix = unit.batch > 0 && args.b.step[0] ? (int)unit.batch : 0;
-    auto fill = [&](int stage, int k) {
-        mm_mbarrier_expect(full + stage * 8, TILE::A_BYTES + TILE::B_BYTES);
-        mm_tma_load(start + b + stage * TILE::B_BYTES, &maps.b, full + stage * 8, column, k, b_matrix, 0);
+    auto fill_a = [&](int stage, int k) {
         mm_tma_load(start + a + stage * TILE::A_PITCH, &maps.a, full + stage * 8, k, 0, a_matrix, 0);
     };
+    auto fill_b = [&](int stage, int k) {
+        mm_tma_load(start + b + stage * TILE::B_BYTES, &maps.b, full + stage * 8, column, k, b_matrix, 0);
+    };
+    auto expect = [&](int stage) { mm_mbarrier_expect(full + stage * 8, TILE::A_BYTES + TILE::B_BYTES); };
+    auto fill = [&](int stage, int k) { expect(stage), fill_b(stage, k), fill_a(stage, k); };
     if (lane_id == 0) {
         for (int i = 0; i < TILE::OWN; i++) mm_mbarrier_init(full + i * 8, 1);
         mm_mbarrier_publish();
+        if (args.packed == MM_PACKED_INPUT0) { /* INPUT1 meanwhile */
+#pragma unroll 1
+            for (int i = 0; i < (int)TILE::OWN && i < stages; i++) {
+                expect(i);
+                args.swap_ab ? fill_a(i, begin + i * STEP) : fill_b(i, begin + i * STEP);
+            }
+            mm_await_packed();
+#pragma unroll 1
+            for (int i = 0; i < (int)TILE::OWN && i < stages; i++)
+                args.swap_ab ? fill_b(i, begin + i * STEP) : fill_a(i, begin + i * STEP);
+        } else {
+            if (args.packed) mm_await_packed();
 #pragma unroll
-        for (int i = 0; i < TILE::OWN; i++)
-            if (i < stages) fill(i, begin + i * STEP);
+            for (int i = 0; i < TILE::OWN; i++)
+                if (i < stages) fill(i, begin + i * STEP);
+        }
     }
-    ks_start(site);
+    mm_begin(site, args);
+    ks_await(site);
     __syncwarp();
+    mm_skinny_residual<TILE> residual(args, unit, job);
     typename TILE::sums sum = {};
     int stage = 0, parity = 0;
 #pragma unroll 1
@@ -201,7 +220,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     float *planes = (float *)mm_strip_shared;
     __syncwarp();
     mm_strip_spill<TILE>(sum, planes + warp * TILE::PLANE, (int)args.m);
-    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, planes, (float *)(mm_strip_shared + TILE::SLOTS));
+    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, {planes, (float *)(mm_strip_shared + TILE::SLOTS)},
+                                     residual);
 #endif
 }
 

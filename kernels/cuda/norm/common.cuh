@@ -80,6 +80,12 @@ struct norm_pack {
             for (int w = 0; w < WORDS; w += 4) four(__ldg((const uint4 *)(at + w)), w);
         }
     }
+    /* Likewise, a vector of memory that the launch in front may write. */
+    __device__ __forceinline__ void take(const void *data, int64_t index)
+    {
+        static_assert(WORDS == 4, "packs of rows are vectors");
+        four(ks_load_made((const uint4 *)data + index), 0);
+    }
     __device__ __forceinline__ void four(const uint4 &words, int w)
     {
         word[w] = words.x, word[w + 1] = words.y, word[w + 2] = words.z, word[w + 3] = words.w;

@@ -18,17 +18,17 @@ static cudaError_t norm_run(const norm_launch &go, void (*kernel)(ks_site, norm_
         *ks_noting = {(const void *)kernel, go.c.threads, go.shared_bytes};
         return cudaSuccess;
     }
-    cudaLaunchAttribute attribute = {};
+    cudaLaunchAttribute attributes[3] = {};
     cudaLaunchConfig_t config = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = (unsigned)go.c.cluster;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim.x = (unsigned)go.c.cluster;
+    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
     config.gridDim = grid;
     config.blockDim = dim3((unsigned)go.c.threads);
     config.dynamicSmemBytes = go.shared_bytes;
     config.stream = go.stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+    config.attrs = attributes;
+    config.numAttrs = ks_launch_attributes(go.site, go.site.waits, attributes, 1);
     return cudaLaunchKernelEx(&config, kernel, go.site, go.s, given...);
 }
 

@@ -318,6 +318,8 @@ ks_status norm_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out,
     const norm_launch go = norm_launch_of(chip, spec, c);
     out->once = reads_once(p, go);
     out->batch_max = (int)KS_BATCH_MAX;
+    out->early = c.family == NORM_ROW_SUBWARP || c.family == NORM_ROW_BLOCK;
+    out->early_fixed = (uint16_t)(p.s.weight << 1 | p.s.bias << 2 | p.s.pre_bias << 4);
     out->workspace_bytes = c.family == NORM_PIECES ? ks_align((size_t)(p.s.rows * c.pieces) * 2 * sizeof(double)) : 0;
     out->counters = 0;
     name_kernel(p, go, &out->kernel_info);

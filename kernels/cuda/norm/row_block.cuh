@@ -107,7 +107,7 @@ struct norm_rows {
             if (staged)
                 x[v].four(*stage(n, input != 0, v), 0);
             else
-                x[v].load(job.in + s.in[input], origin(row) + place(v));
+                x[v].take(job.in + s.in[input], origin(row) + place(v));
         }
     }
     /* s of a row; OUTPUT1 is stored. */
@@ -240,16 +240,19 @@ __global__ void __launch_bounds__(NORM_BLOCK_THREADS, 1)
     __shared__ norm_messages messages;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
+    ks_let(site);
     const norm_part part = norm_part_of<CLUSTER>(s.length / E, cluster, share);
     const norm_rows<T, V> rows = {s, job, part};
     const int group = blockIdx.x / part.cluster, groups = gridDim.x / part.cluster;
     const bool affine = s.weight || s.bias;
     norm_meeting meeting = {cells, messages, 0, 0};
     if (stages) {
+        ks_await(site);
 #pragma unroll 1
         for (int n = 0; n < NORM_STAGES; n++) rows.fetch(n, group + (int64_t)n * groups);
     }
     const norm_affine<W, E, V> kept(s, job.in, rows.origin(0), threadIdx.x, blockDim.x, part.count);
+    if (!stages) ks_await(site); /* behind the loads of weight and bias, which are constants */
 #ifdef KS_NORM_CLUSTERS
     if constexpr (CLUSTER) mm_cluster_wait(); /* the peers are there */
 #endif

@@ -88,6 +88,7 @@ __global__ void __launch_bounds__(NORM_SUBWARP_THREADS, V == 4 || sizeof(W) != s
     typedef typename ks_element<T>::math M;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
+    ks_let(site);
     const int lane_id = threadIdx.x & ((1 << shift) - 1), subwarp = threadIdx.x >> shift,
               together = blockDim.x >> shift, step = 1 << shift, count = (int)s.length / E;
     const bool affine = s.weight || s.bias;
@@ -95,6 +96,7 @@ __global__ void __launch_bounds__(NORM_SUBWARP_THREADS, V == 4 || sizeof(W) != s
     bool live[V];
 #pragma unroll
     for (int v = 0; v < V; v++) live[v] = lane_id + v * step < count;
+    ks_await(site); /* behind the loads of weight and bias, which are constants */
 
 #pragma unroll 1
     for (int64_t first = (int64_t)blockIdx.x * (ROWS * together); first < s.rows;
@@ -108,7 +110,7 @@ __global__ void __launch_bounds__(NORM_SUBWARP_THREADS, V == 4 || sizeof(W) != s
             for (int v = 0; v < V; v++) {
                 const int row = subwarp + k * together;
                 x[k][v].fill(0);
-                if (row < rows && live[v]) x[k][v].load(job.in + s.in[0], begin + row * count + lane_id + v * step);
+                if (row < rows && live[v]) x[k][v].take(job.in + s.in[0], begin + row * count + lane_id + v * step);
             }
         if (s.residual) {
 #pragma unroll
@@ -118,7 +120,7 @@ __global__ void __launch_bounds__(NORM_SUBWARP_THREADS, V == 4 || sizeof(W) != s
                     const int row = subwarp + k * together;
                     more[k][v].fill(0);
                     if (row < rows && live[v])
-                        more[k][v].load(job.in + s.in[3], begin + row * count + lane_id + v * step);
+                        more[k][v].take(job.in + s.in[3], begin + row * count + lane_id + v * step);
                 }
         }
         M sum[ROWS][V][E];

@@ -29,6 +29,7 @@ typedef struct ks_fusing {
     const ks_chain_readers *readers;
     const ks_tensor *made;
     const bool *known;
+    bool residuals; /* ks_chain_means */
 } ks_fusing;
 
 /* Does one more node with this one, the chain's at index, whose spec is resolved: both become those of the fused step. made has what the

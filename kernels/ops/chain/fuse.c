@@ -3,6 +3,8 @@
  *
  *   matmul, mul by a scalar            alpha, where FP32 has the scalar: oneDNN's is a float
  *   matmul, add of a vector            bias (INPUT2)
+ *   matmul, add of a tensor            residual (INPUT5), of the product's shape; where no norm takes the sum, which reads the tensor with
+ *                                      what it reads anyway, and where the backend's products have that (ks_chain_means)
  *   matmul or norm, relu gelu silu     activation; of a norm gelu_tanh, too
  *   norm, mul or add of a tensor       weight, bias
  *   add, norm                          residual, or pre_bias; OUTPUT1 is the sum where it has other readers
@@ -90,9 +92,28 @@ static bool scales(double by, double *alpha)
     return true;
 }
 
-static bool behind_matmul(const ks_chain_node *next, int other, ks_chain_node *node)
+static bool takes_sum(const ks_chain_node *norm, int sum)
+{
+    return norm->op == &ks_op_norm && norm->in[KS_NORM_X] == sum && norm->in[KS_NORM_RESIDUAL] < 0 &&
+           norm->in[KS_NORM_PRE_BIAS] < 0 && !norm->params[KS_NORM_SUM_OUT].i;
+}
+
+/* The sum with a tensor of the product's shape. */
+static bool adds_residual(const ks_fusing *f, const ks_chain_node *next, int other)
+{
+    const int first = next->out[0] < 0 ? -1 : ks_chain_next_reader(f->readers, next->out[0], -1);
+    return f->residuals && is_map(next, KS_MAP_ADD) && other >= 0 && tensor_of(f, other)->rank > 1 &&
+           (first < 0 || !takes_sum(&f->chain->node[first], next->out[0]));
+}
+
+static bool behind_matmul(const ks_fusing *f, const ks_chain_node *next, int other, ks_chain_node *node)
 {
     ks_value *activation = &node->params[KS_MATMUL_ACTIVATION];
+    if (node->in[KS_MATMUL_RESIDUAL] >= 0) return false;
+    if (adds_residual(f, next, other)) {
+        node->in[KS_MATMUL_RESIDUAL] = (int16_t)other;
+        return true;
+    }
     if (activation->i) return false;
     if (is_map(next, KS_MAP_MUL) && next->in[1] < 0)
         return node->in[2] < 0 && scales(scalar_of(next), &node->params[KS_MATMUL_ALPHA].d);
@@ -174,9 +195,7 @@ static bool before_norm(const ks_fusing *f, const ks_chain_node *norm, bool sum_
 {
     const int sum = node->out[0];
     int x = node->in[0], other = node->in[1];
-    if (other < 0 || norm->in[KS_NORM_X] != sum || norm->in[KS_NORM_RESIDUAL] >= 0 || norm->in[KS_NORM_PRE_BIAS] >= 0 ||
-        norm->params[KS_NORM_SUM_OUT].i)
-        return false;
+    if (other < 0 || !takes_sum(norm, sum)) return false;
     if (tensor_of(f, x)->rank < tensor_of(f, other)->rank) {
         x = node->in[1];
         other = node->in[0];
@@ -200,7 +219,7 @@ static bool apply(const ks_fusing *f, const ks_chain_node *next, ks_chain_node *
     if (readers != 1 || next->op != &ks_op_map) return false;
     const int other = operand_beside(next, value);
     const bool fused = is_cast(next)               ? cast_behind(next, node)
-                       : node->op == &ks_op_matmul ? behind_matmul(next, other, node)
+                       : node->op == &ks_op_matmul ? behind_matmul(f, next, other, node)
                        : node->op == &ks_op_norm   ? behind_norm(next, other, node)
                        : is_map(node, KS_MAP_MUL)
                            ? behind_product(f, next, other, node) || behind_scaling(f, next, node)

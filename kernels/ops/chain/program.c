@@ -183,8 +183,12 @@ static void name_outputs(maker *m, const ks_chain_node *node, const ks_step *ste
 /* Nodes behind it that the step does, too. */
 static void fuse(maker *m, int index, ks_chain_node *node, ks_step *step)
 {
-    const ks_fusing fusing = {
-        .chain = m->chain, .whole = m->whole, .readers = &m->readers, .made = m->made, .known = m->known};
+    const ks_fusing fusing = {.chain = m->chain,
+                              .whole = m->whole,
+                              .readers = &m->readers,
+                              .made = m->made,
+                              .known = m->known,
+                              .residuals = m->means.residuals};
     while (step->nodes < KS_STEP_NODES_MAX) {
         if (node->out[0] >= 0) set_made(m, node->out[0], &step->spec.out[0]);
         const int next = ks_chain_fuse(&fusing, index, node, &step->spec);

@@ -46,7 +46,8 @@ bool ks_step_is_cut_well(const ks_step *step)
 bool ks_step_joins(const ks_step *step)
 {
     const ks_spec *spec = &step->spec;
-    return spec->op->joins && step->rows_in == 1 && spec->in[0].rank == 2 && spec->outputs <= KS_JOIN_OUTPUTS &&
+    const unsigned rows = 1u | (spec->given & spec->op->joins_with);
+    return spec->op->joins && step->rows_in == rows && spec->in[0].rank == 2 && spec->outputs <= KS_JOIN_OUTPUTS &&
            spec->op->joins(spec);
 }
 

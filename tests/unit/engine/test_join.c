@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "kernserve/chain.h"
+#include "ops/matmul.h"
 
 extern const ks_op ks_op_matmul;
 
@@ -208,13 +209,20 @@ static void jobs_without_a_common_operand_do_not_join(void **state)
                        spec_of(2, bed.weights[0], 1),
                        spec_of(2, bed.weights[0], 2),
                        spec_of(ALL_ROWS + 1, bed.weights[0], 0),
-                       spec_of(2, NULL, 0)};
-    for (int i = 0; i < 6; i++) submit_spec(i, &specs[i]);
+                       spec_of(2, NULL, 0),
+                       spec_of(2, bed.weights[0], 0)};
+    enum { SPECS = sizeof specs / sizeof *specs };
+    specs[6].given |= 1u << KS_MATMUL_RESIDUAL; /* which has a row for each of INPUT0's */
+    specs[6].in[KS_MATMUL_RESIDUAL] = specs[6].out[0];
+    specs[6].in[KS_MATMUL_RESIDUAL].fixed = bed.bias;
+    assert_int_equal(specs[6].op->resolve(&specs[6], &(ks_error){.text = ""}), KS_OK);
+    ks_spec_layout(&specs[6]);
+    for (int i = 0; i < SPECS; i++) submit_spec(i, &specs[i]);
     ks_engine_launch(bed.engine);
-    assert_int_equal(script.launches, 6);
-    for (int i = 0; i < 6; i++) assert_int_equal(bed.jobs[i].plan->join_rows > 0, i < 3);
-    for (int i = 0; i < 6; i++) script_release(script.log[i].lane);
-    assert_int_equal(collect(), 6);
+    assert_int_equal(script.launches, SPECS);
+    for (int i = 0; i < SPECS; i++) assert_int_equal(bed.jobs[i].plan->join_rows > 0, i < 3);
+    for (int i = 0; i < SPECS; i++) script_release(script.log[i].lane);
+    assert_int_equal(collect(), SPECS);
     check_response(0);
     check_response(4);
     close_bed();

@@ -104,23 +104,23 @@ class Client:
         return self._operate("reduce", (x, segments), {"op": op, "axis": _axes(axis), "keepdims": keepdims, "ddof": ddof, "p": p}, **options)
 
     @overload
-    def matmul(self, a: Any, b: Any, bias: Any = None, scale_a: Any = None, scale_b: Any = None, *, store: str, **options: Any) -> Tensor: ...
+    def matmul(self, a: Any, b: Any, bias: Any = None, scale_a: Any = None, scale_b: Any = None, residual: Any = None, *, store: str, **options: Any) -> Tensor: ...
 
     @overload
-    def matmul(self, a: Any, b: Any, bias: Any = None, scale_a: Any = None, scale_b: Any = None, *, transpose_a: Optional[bool] = None,
+    def matmul(self, a: Any, b: Any, bias: Any = None, scale_a: Any = None, scale_b: Any = None, residual: Any = None, *, transpose_a: Optional[bool] = None,
                transpose_b: Optional[bool] = None, alpha: Optional[float] = None, activation: Optional[str] = None, precision: Optional[str] = None,
                out_datatype: Optional[str] = None, store: None = None, **options: Any) -> Array: ...
 
-    def matmul(self, a: Any, b: Any, bias: Any = None, scale_a: Any = None, scale_b: Any = None, *, transpose_a: Optional[bool] = None,
+    def matmul(self, a: Any, b: Any, bias: Any = None, scale_a: Any = None, scale_b: Any = None, residual: Any = None, *, transpose_a: Optional[bool] = None,
                transpose_b: Optional[bool] = None, alpha: Optional[float] = None, activation: Optional[str] = None, precision: Optional[str] = None,
                out_datatype: Optional[str] = None, **options: Any) -> Any:
-        """activation(alpha * a @ b + bias); leading dimensions are equal or broadcast.
+        """activation(alpha * a @ b + bias) + residual, of the result's shape; leading dimensions of a and b are equal or broadcast.
 
         activation: none relu gelu silu. precision: exact, or tf32 for FP32 on the tensor cores. Of int8 and FP8: scale_a and scale_b as
         quantize gives them by row and by column, out_datatype FP32 FP16 BF16, and INT32 of int8 alone."""
         parameters = {"transpose_a": transpose_a, "transpose_b": transpose_b, "alpha": alpha, "activation": activation,
                       "precision": precision, "out_datatype": out_datatype}
-        return self._operate("matmul", (a, b, bias, scale_a, scale_b), parameters, **options)
+        return self._operate("matmul", (a, b, bias, scale_a, scale_b, residual), parameters, **options)
 
     @overload
     def quantize(self, x: Any, scale: Any = None, *, store: Tuple[str, str], **options: Any) -> Tuple[Tensor, Tensor]: ...

@@ -62,9 +62,7 @@ static __global__ void __launch_bounds__(NARROW_PACK_THREADS)
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
     if (packing.first) ks_start(site);
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    mm_launch_next();
-#endif
+    ks_launch_next();
     const bool second = blockIdx.x >= packing.part[0].ctas;
     const narrow_pack_part &part = packing.part[second];
     const narrow_operand &o = part.operand;

@@ -131,6 +131,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     }
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
     if (!args.packed) ks_start(site);
+    ks_let(site);
+    ks_await(site);
     const ks_job_sides job = site.only;
     const unsigned units = mm_wgmma_units(args);
     if (threadIdx.x >= TILE::CONSUMERS) {
@@ -151,8 +153,11 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         const unsigned pitch = (unsigned)args.a.pitch * TILE::SIZE, row = threadIdx.x % 4 * (4 / TILE::SIZE);
         pipeline.shift[0] = (first + row * pitch) & 15;
         pipeline.shift[1] = (pipeline.shift[0] + pitch) & 15;
+        mm_wgmma_out<TILE, false> out;
+        out.residuals.begin(args, unit, job);
+        mm_ask_biases<TILE>(args, unit, job);
         mm_wgmma_unit<TILE, false, true>(sum, pipeline, threadIdx.x / 128, steps);
-        const mm_out<T> out = mm_out_at<T, TILE>(args, unit, job);
+        (mm_out<T> &)out = mm_out_at<T, TILE>(args, unit, job);
         if (!alone) {
             mm_wgmma_reduce<TILE, false>(site, args, unit, out, sum, held, reduced);
             break;

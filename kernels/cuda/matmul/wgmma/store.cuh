@@ -7,21 +7,117 @@
 #include "cuda/matmul/wgmma/pipeline.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+/* The biases of a thread's four sums of a block: `second` is how far the second of the two is, along the rows with swap_ab, else the columns. */
+template <typename T>
+__device__ __forceinline__ void mm_biases(const mm_args &args, const mm_out<T> &out, int at, int second, float *bias)
+{
+    const int end = args.swap_ab ? out.rows : out.columns;
+    const float first = args.biased && at < end ? mm_widen(out.bias[at]) : 0.0f;
+    const float next = args.biased && at + second < end ? mm_widen(out.bias[at + second]) : 0.0f;
+    bias[0] = first, bias[3] = next;
+    bias[1] = args.swap_ab ? first : next, bias[2] = args.swap_ab ? next : first;
+}
+
+/* What is added to the sums of a thread's blocks, which it takes one behind the other: those of COUNT blocks are under way, from before the
+ * products on. A block's results are of two rows of the tile, of which it has two neighbours each; of 16 bits they are read as two words
+ * of neighbours in memory, as they are stored, and single where rows of the output begin at odd elements. */
+template <typename TILE, bool A_K>
+struct mm_residuals {
+    typedef typename TILE::element T;
+    static constexpr int COUNT = TILE::BLOCKS < 4 ? TILE::BLOCKS : 4, WORDS = TILE::WIDE ? 4 : 2;
+    static constexpr int SECOND = TILE::WIDE && !A_K ? 1 : 8; /* the second row */
+    const T *at;                                              /* of the next block that is read */
+    int rows, columns;                                        /* from there to the ends of what is inside */
+    uint32_t word[COUNT][WORDS];
+
+    __device__ __forceinline__ void read(const mm_args &args, uint32_t (&to)[WORDS])
+    {
+        const mm_int row = args.swap_ab ? 1 : args.n, column = args.swap_ab ? args.m : 1; /* to the next one */
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) {
+            to[i] = 0;
+            if constexpr (TILE::WIDE) {
+                if (rows > i / 2 * SECOND && columns > i % 2)
+                    to[i] = __float_as_uint(at[i / 2 * SECOND * row + i % 2 * column]);
+            } else if (rows > i * SECOND && columns > 0) {
+                const uint16_t *from = (const uint16_t *)(at + i * SECOND * row);
+                if ((args.swap_ab ? args.m : args.n) % 2 == 0)
+                    to[i] = *(const uint32_t *)from;
+                else
+                    to[i] = from[0];
+                if ((args.swap_ab ? args.m : args.n) % 2 && (args.swap_ab ? rows > i * SECOND + 1 : columns > 1))
+                    to[i] |= (uint32_t)from[1] << 16;
+            }
+        }
+        at += 8 * column;
+        columns -= 8;
+    }
+
+    /* They may have been written by the launch in front. */
+    __device__ __forceinline__ void begin(const mm_args &args, const mm_unit &unit, const ks_job_sides &job)
+    {
+        if (!args.residual) return;
+        mm_await_packed();
+        const mm_out<T> out = mm_out_at<T, TILE>(args, unit, job);
+        const int lane_id = threadIdx.x % 32, share = TILE::BLOCKS >> args.cluster_log2;
+        int row = threadIdx.x / 32 * 16 + (args.swap_ab ? lane_id % 4 * 2 : lane_id / 4),
+            column = args.swap_ab ? lane_id / 4 : lane_id % 4 * 2;
+        if constexpr (TILE::WIDE) row = threadIdx.x / 128 * 64 + mm_wgmma_row<!A_K>(), column = lane_id % 4 * 2;
+        if (args.cluster > 1) column += (int)mm_cluster_rank() * share * 8;
+        at = out.residual + (args.swap_ab ? column * args.m + row : row * args.n + column);
+        rows = out.rows - row, columns = out.columns - column;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) read(args, word[i]);
+    }
+
+    /* All of a warp together. */
+    __device__ __forceinline__ void take(const mm_args &args, float *to)
+    {
+        if (!args.residual) return;
+        if constexpr (TILE::WIDE) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) to[i] = __uint_as_float(word[0][i]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const uint32_t two = args.swap_ab ? mm_transpose_block(word[0][i]) : word[0][i];
+                to[i * 2] = mm_widen(((const T *)&two)[0]), to[i * 2 + 1] = mm_widen(((const T *)&two)[1]);
+            }
+        }
+#pragma unroll
+        for (int i = 1; i < COUNT; i++)
+#pragma unroll
+            for (int w = 0; w < WORDS; w++) word[i - 1][w] = word[i][w];
+        read(args, word[COUNT - 1]); /* behind the tile: outside, so none is read */
+    }
+};
+
+/* Before the products: the biases of the tile's columns, which the epilogue reads a few at a time, come to the L1 cache meanwhile. */
+template <typename TILE>
+__device__ __forceinline__ void mm_ask_biases(const mm_args &args, const mm_unit &unit, const ks_job_sides &job)
+{
+    typedef typename TILE::element T;
+    const mm_int column = (mm_int)unit.column * TILE::N + threadIdx.x % 32 * (int)(KS_L1_LINE / sizeof(T));
+    if (args.biased && !args.swap_ab && threadIdx.x % 32 * (int)(KS_L1_LINE / sizeof(T)) < TILE::N && column < args.n)
+        ks_prefetch((const T *)(job.in + args.bias_at) + column);
+}
+
+/* A tile's place in the output, and what is added there. */
+template <typename TILE, bool A_K>
+struct mm_wgmma_out : mm_out<typename TILE::element> {
+    mm_residuals<TILE, A_K> residuals;
+};
+
 /* 8 columns of a warp's 16 rows, of which a thread has two neighbours of row lane / 4, then two of that + 8. */
 template <typename T>
 __device__ __forceinline__ void mm_store_block(const mm_args &args, const mm_out<T> &out, int row, int column,
-                                               mm_four<float> sum)
+                                               mm_four<float> sum, const float (&residual)[4])
 {
     const int lane_id = threadIdx.x % 32;
     if (!args.plain) {
-#pragma unroll 1
-        for (int e = 0; e < 4; e++) {
-            const int at = args.swap_ab ? row + lane_id / 4 + e / 2 * 8 : column + lane_id % 4 * 2 + e % 2;
-            const float bias =
-                args.biased && at < (args.swap_ab ? out.rows : out.columns) ? mm_widen(out.bias[at]) : 0.0f;
-            const float x = mm_epilogue(args, sum.value[0], bias);
-            sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
-        }
+        float bias[4];
+        mm_biases(args, out, args.swap_ab ? row + lane_id / 4 : column + lane_id % 4 * 2, args.swap_ab ? 8 : 1, bias);
+        mm_finish<T>(args, bias, residual, sum.value);
     }
     uint32_t two[2] = {ks_round_two<T>(sum.value[0], sum.value[1]), ks_round_two<T>(sum.value[2], sum.value[3])};
     if (args.swap_ab) two[0] = mm_transpose_block(two[0]), two[1] = mm_transpose_block(two[1]);
@@ -44,17 +140,13 @@ __device__ __forceinline__ void mm_store_block(const mm_args &args, const mm_out
 /* FP32: of the thread's two rows, the second the next one or 8 further, two neighbours each. */
 template <bool FED>
 __device__ __forceinline__ void mm_store_wide(const mm_args &args, const mm_out<float> &out, int row, int column,
-                                              mm_four<float> sum)
+                                              mm_four<float> sum, const float (&residual)[4])
 {
     constexpr int SECOND = FED ? 1 : 8;
     if (!args.plain) {
-#pragma unroll 1
-        for (int e = 0; e < 4; e++) {
-            const int at = args.swap_ab ? row + e / 2 * SECOND : column + e % 2;
-            const float bias = args.biased && at < (args.swap_ab ? out.rows : out.columns) ? out.bias[at] : 0.0f;
-            const float x = mm_epilogue(args, sum.value[0], bias);
-            sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
-        }
+        float bias[4];
+        mm_biases(args, out, args.swap_ab ? row : column, args.swap_ab ? SECOND : 1, bias);
+        mm_finish<float>(args, bias, residual, sum.value);
     }
     const mm_int pitch = args.swap_ab ? args.m : args.n;
     const int along = args.swap_ab ? row : column, line = args.swap_ab ? column : row,
@@ -78,14 +170,16 @@ __device__ __forceinline__ void mm_store_wide(const mm_args &args, const mm_out<
 
 /* Columns 8 * block and up: four sums of a thread. */
 template <typename TILE, bool A_K>
-__device__ __forceinline__ void mm_wgmma_store_block(const mm_args &args, const mm_out<typename TILE::element> &out,
-                                                     int block, mm_four<float> sum)
+__device__ __forceinline__ void mm_wgmma_store_block(const mm_args &args, mm_wgmma_out<TILE, A_K> &out, int block,
+                                                     mm_four<float> sum)
 {
+    float residual[4] = {};
+    out.residuals.take(args, residual);
     if constexpr (TILE::WIDE)
         mm_store_wide<!A_K>(args, out, threadIdx.x / 128 * 64 + mm_wgmma_row<!A_K>(), block * 8 + threadIdx.x % 4 * 2,
-                            sum);
+                            sum, residual);
     else
-        mm_store_block(args, out, threadIdx.x / 32 * 16, block * 8, sum);
+        mm_store_block<typename TILE::element>(args, out, threadIdx.x / 32 * 16, block * 8, sum, residual);
 }
 
 /* FP32: a tile that is inside whole, two neighbours at a time: with swap_ab, of two rows, else of two columns. */
@@ -194,10 +288,56 @@ __device__ __forceinline__ void mm_wgmma_store_words(const mm_args &args, const 
     }
 }
 
+/* 16 bits: alpha, bias and activation of a thread's sums, which are then stored as a plain product's. Some blocks at a time through memory
+ * that is the thread's own, so that the code of two blocks is there once for each of them; their biases are under way during the two before. */
+template <typename TILE, bool A_K>
+__device__ __forceinline__ void mm_wgmma_finish(const mm_args &args, mm_wgmma_out<TILE, A_K> &out,
+                                                float (&sum)[TILE::SUMS], mm_four<float> *held)
+{
+    constexpr int SOME = TILE::BLOCKS < TILE::HELD ? TILE::BLOCKS : TILE::HELD, FEW = SOME % 2 ? 1 : 2;
+    const int lane_id = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane_id / 4;
+    float next[FEW * 4];
+    auto biases = [&](int block) { /* behind the last block: outside, so none is read */
+#pragma unroll
+                                   for (int f = 0; f < FEW; f++)
+                                       mm_biases(args, out, args.swap_ab ? row : (block + f) * 8 + lane_id % 4 * 2,
+                                                 args.swap_ab ? 8 : 1, next + f * 4);
+    };
+    biases(0);
+    held += threadIdx.x / 32 * 32 * TILE::HELD + lane_id;
+#pragma unroll
+    for (int first = 0; first < TILE::BLOCKS; first += SOME) {
+#pragma unroll
+        for (int i = 0; i < SOME; i++) {
+            const float *four = sum + (first + i) * 4;
+            held[i * 32] = {four[0], four[1], four[2], four[3]};
+        }
+#pragma unroll 1
+        for (int i = 0; i < SOME; i += FEW) {
+            float bias[FEW * 4], residual[FEW * 4] = {}, few[FEW * 4];
+#pragma unroll
+            for (int e = 0; e < FEW * 4; e++) bias[e] = next[e], few[e] = held[(i + e / 4) * 32].value[e % 4];
+            biases(first + i + FEW);
+#pragma unroll
+            for (int f = 0; f < FEW; f++) out.residuals.take(args, residual + f * 4);
+            mm_finish<typename TILE::element>(args, bias, residual, few);
+#pragma unroll
+            for (int f = 0; f < FEW; f++)
+                held[(i + f) * 32] = {few[f * 4], few[f * 4 + 1], few[f * 4 + 2], few[f * 4 + 3]};
+        }
+#pragma unroll
+        for (int i = 0; i < SOME; i++) {
+            const mm_four<float> four = held[i * 32];
+#pragma unroll
+            for (int e = 0; e < 4; e++) sum[(first + i) * 4 + e] = four.value[e];
+        }
+    }
+}
+
 /* A whole tile's. */
 template <typename TILE, bool A_K>
-__device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out<typename TILE::element> &out,
-                                               const float (&sum)[TILE::SUMS], mm_four<float> *held)
+__device__ __forceinline__ void mm_wgmma_store(const mm_args &args, mm_wgmma_out<TILE, A_K> &out,
+                                               float (&sum)[TILE::SUMS], mm_four<float> *held)
 {
     if constexpr (TILE::WIDE) {
         if (args.plain && (args.swap_ab ? args.m : args.n) % 2 == 0 && out.rows == TILE::M && out.columns == TILE::N &&
@@ -208,25 +348,30 @@ __device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out
                 mm_wgmma_store_pairs<TILE, !A_K, false>(args, out, sum);
             return;
         }
-    } else if (args.plain) {
-        if ((args.swap_ab ? args.m : args.n) % 8 == 0)
+        /* Through memory that is a thread's own, so that the code of a block is there once. */
+        constexpr int SOME = TILE::BLOCKS < TILE::HELD ? TILE::BLOCKS : TILE::HELD;
+        held += threadIdx.x;
+#pragma unroll
+        for (int first = 0; first < TILE::BLOCKS; first += SOME) {
+#pragma unroll
+            for (int i = 0; i < SOME; i++) {
+                const float *four = sum + (first + i) * 4;
+                held[i * TILE::CONSUMERS] = {four[0], four[1], four[2], four[3]};
+            }
+#pragma unroll 1
+            for (int i = 0; i < SOME; i++)
+                mm_wgmma_store_block<TILE, A_K>(args, out, first + i, held[i * TILE::CONSUMERS]);
+        }
+    } else {
+        const bool lines = (args.swap_ab ? args.m : args.n) % 8 == 0;
+        if (!args.plain) {
+            if (!lines) mm_consumers_sync<TILE>(); /* words of the tile before are read there by other warps */
+            mm_wgmma_finish<TILE, A_K>(args, out, sum, held);
+        }
+        if (lines)
             mm_wgmma_store_lines<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 32 * 32 * TILE::HELD));
         else
             mm_wgmma_store_words<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 128 * 128 * TILE::HELD));
-        return;
-    }
-    constexpr int SOME = TILE::BLOCKS < TILE::HELD ? TILE::BLOCKS : TILE::HELD;
-    held += threadIdx.x;
-#pragma unroll
-    for (int first = 0; first < TILE::BLOCKS; first += SOME) {
-        /* Through memory that is a thread's own, so that the code of a block is there once. */
-#pragma unroll
-        for (int i = 0; i < SOME; i++) {
-            const float *four = sum + (first + i) * 4;
-            held[i * TILE::CONSUMERS] = {four[0], four[1], four[2], four[3]};
-        }
-#pragma unroll 1
-        for (int i = 0; i < SOME; i++) mm_wgmma_store_block<TILE, A_K>(args, out, first + i, held[i * TILE::CONSUMERS]);
     }
 }
 
@@ -234,8 +379,7 @@ __device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out
  * splits' warps that have the same part reduces it, in the order of the splits. */
 template <typename TILE, bool A_K, typename PUT>
 __device__ __forceinline__ void mm_wgmma_reduce_splits(const ks_site &site, const mm_args &args, const mm_unit &unit,
-                                                       const mm_out<typename TILE::element> &out, unsigned rank,
-                                                       PUT put)
+                                                       mm_wgmma_out<TILE, A_K> &out, unsigned rank, PUT put)
 {
     enum { FEW = 8, SOME = 2, WARPS = TILE::CONSUMERS / 32 }; /* under way at a time: parts, of so many blocks */
     const int share = TILE::BLOCKS >> args.cluster_log2;
@@ -268,8 +412,8 @@ __device__ __forceinline__ void mm_wgmma_reduce_splits(const ks_site &site, cons
  * counts their bytes. Every sum is taken in the order of the slices. */
 template <typename TILE, bool A_K>
 __device__ __forceinline__ void mm_wgmma_reduce(const ks_site &site, const mm_args &args, const mm_unit &unit,
-                                                const mm_out<typename TILE::element> &out,
-                                                const float (&sum)[TILE::SUMS], mm_four<float> *held, unsigned reduced)
+                                                mm_wgmma_out<TILE, A_K> &out, const float (&sum)[TILE::SUMS],
+                                                mm_four<float> *held, unsigned reduced)
 {
     enum { FEW = 8 }; /* a cluster's parts are read at once */
     const int share = TILE::BLOCKS >> args.cluster_log2;
@@ -314,8 +458,8 @@ __device__ __forceinline__ void mm_wgmma_reduce(const ks_site &site, const mm_ar
 /* A unit of CTAs that share copies: each finishes the tile of its own, whose slices meet in the workspace alone. */
 template <typename TILE, bool A_K>
 __device__ __forceinline__ void mm_wgmma_reduce_peers(const ks_site &site, const mm_args &args, const mm_unit &unit,
-                                                      const mm_out<typename TILE::element> &out,
-                                                      const float (&sum)[TILE::SUMS], const mm_wgmma_pipeline &pipeline)
+                                                      mm_wgmma_out<TILE, A_K> &out, const float (&sum)[TILE::SUMS],
+                                                      const mm_wgmma_pipeline &pipeline)
 {
     mm_unit mine = unit;
     mine.tile = unit.tile * TILE::PEERS + pipeline.column * TILE::BY_M + pipeline.row;

@@ -113,7 +113,9 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_arrive_relaxed();
         if constexpr (TILE::GIVES) mm_registers_take<TILE::CONSUMER_REGISTERS>();
         if (!args.packed) ks_start(site);
+        ks_let(site);
         mm_barriers_wait<TILE>();
+        ks_await(site);
         /* The peers' barriers are ready, while the first stage is on its way. Not later, at the first release: racecheck
          * lets no warp pass this barrier until all of the CTA have come to it, the producer's too. */
         if constexpr (TILE::PEERS > 1) mm_cluster_wait();
@@ -126,8 +128,11 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
             mm_unit unit = mm_unit_at(args, index);
             unit.row = unit.row * TILE::BY_M + pipeline.row, unit.column = unit.column * TILE::BY_N + pipeline.column;
             const int steps = (int)((unit.k_end - unit.k_begin + TILE::DEPTH - 1) / TILE::DEPTH);
+            mm_wgmma_out<TILE, A_K> out;
+            out.residuals.begin(args, unit, job);
+            mm_ask_biases<TILE>(args, unit, job);
             mm_wgmma_unit<TILE, A_K, B_K>(sum, pipeline, warpgroup, steps);
-            const mm_out<typename TILE::element> out = mm_out_at<typename TILE::element, TILE>(args, unit, job);
+            (mm_out<typename TILE::element> &)out = mm_out_at<typename TILE::element, TILE>(args, unit, job);
             if constexpr (TILE::SPLIT_K)
                 if (!alone) {
                     if constexpr (TILE::PEERS > 1)
