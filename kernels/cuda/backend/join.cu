@@ -6,8 +6,8 @@
  *            where values decide it is the last row once more, whose refusal is that row's.
  *   scatter  each job's rows of the output go to its slot; the last CTA raises the lane's flag. Of two outputs one behind the other.
  *
- * A chain whose jobs go alone has the same two copies around its steps, of a side as one row, where its job is small: the copy engines take
- * 20 us longer, most of it to begin behind a kernel of the same graph.
+ * A chain whose jobs go alone has the same two copies around its steps, of a side as one row, where its job is small: by the copy engines
+ * one connection waits 18 us longer (H200, 128 KiB each way).
  *
  * A thread moves units of 16 bytes, or of as many as each row's start allows, several of them under way at a time. */
 #include "cuda/backend/join.h"
