@@ -175,7 +175,8 @@ static cudaError_t launch_units(const ks_site *site, const ks_join_side *side, b
     const size_t ctas = (units + each - 1) / each;
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3((unsigned)(ctas < JOIN_GRID_MOST ? ctas : (size_t)JOIN_GRID_MOST));
+    /* A side without bytes has a flag to raise all the same. */
+    config.gridDim = dim3((unsigned)(ctas < 1 ? 1 : ctas < JOIN_GRID_MOST ? ctas : (size_t)JOIN_GRID_MOST));
     config.blockDim = dim3(JOIN_THREADS);
     config.stream = stream;
     config.attrs = &attribute;
