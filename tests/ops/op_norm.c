@@ -142,6 +142,7 @@ static long double allowed(const data *d, const row_oracle *o, long double n, lo
     long double bound = unit * (8 * fabsl(n * w) + 4 * fabsl(w) * mean + 2 * fabsl(b));
     if (d->shape.centred) bound += unit * leaf * fabsl(w) * (1 + mean);
     if (wide) bound += unit * log2l((long double)d->shape.length) * fabsl(n * w);
+    if (!wide) bound += 0x1p-149L / o->divisor * fabsl(w); /* the mean of subnormal elements is one */
     if (d->shape.activation > KS_ACTIVATION_RELU) {
         bound = 1.2L * bound + (wide ? 0x1p-50L : 0x1p-22L) * fabsl(z);
         if (ks_dtype_size(out) == 2 && out == dtype) bound += 0x1p-12L * fabsl(y);

@@ -788,7 +788,7 @@ static const raw_case raws[] = {
     {"matmul", "shape=2,1&shape=1,1&shape=1", NULL, KS_OK, "2,1", "FP32", 7},
     {"matmul", "shape=2,1&shape=1,1&shape=1&alpha=-2&activation=relu", NULL, KS_OK, "2,1", "FP32", 0},
     {"matmul", "shape=2,1&shape=1,1&shape=1&activation=none&precision=tf32", NULL, KS_OK, "2,1", "FP32", 7},
-    {"matmul", "shape=1,1&shape=1,1&shape=1&shape=1&shape=1&shape=1", NULL, KS_NAME, NULL, NULL, 0},
+    {"matmul", "shape=1,1&shape=1,1&shape=1&shape=1&shape=1&shape=1&shape=1", NULL, KS_NAME, NULL, NULL, 0},
     {"matmul", "shape=1,2&shape=2,1&activation=tanh", NULL, KS_PARAMETER, NULL, NULL, 0},
     {"matmul", "shape=1,2&shape=2,1&precision=tf32&datatype=FP32", NULL, KS_OK, "1,1", "FP32", 11},
     {"matmul", "shape=2,2&shape=2,2&precision=tf32&datatype=BF16", NULL, KS_PARAMETER, NULL, NULL, 0},
