@@ -176,7 +176,8 @@ def readers(daemon):
                 check(closed and got.count(b'"live":true') == 1 and b"Connection: close" in got, "HTTP/1.0 of ours", closed, got)
         after = counts()
         grew = [b - a for a, b in zip(before, after)]
-        check(grew == [len(plain) + 1 + len(own), 2, 2], "requests of plain, of libmicrohttpd, handed over:", grew)  # and the page before
+        late = grew[1] - 2  # on a busy host the two pieces may be there at once: the library's, as any request of HTTP/1.0 that is whole
+        check(late in (0, 1) and grew == [len(plain) + 1 + len(own) - late, 2 + late, 2 + late], "requests of plain, of libmicrohttpd, handed over:", grew)  # and the page before
 
 
 def leave_to_send(daemon):
