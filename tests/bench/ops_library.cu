@@ -157,7 +157,9 @@ const char *ops_launch(const ops_work *work, const void *in, void *out, void *st
                           .workspace_stride = work->workspace_bytes,
                           .counters_stride = work->counters,
                           .node = 0,
-                          .behind = false};
+                          .behind = false,
+                          .waits = false,
+                          .lets = 0};
     return ks_cuda_op_of(work->spec.op)
                    ->launch(&library.chip, &work->spec, work->algorithm, site, 1, (cudaStream_t)stream, &library.error)
                ? library.error.text
