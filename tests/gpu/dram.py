@@ -60,6 +60,21 @@ def said(path, queries):
     return plans
 
 
+def launched(ncu, metrics, bench, cases, *options):
+    """What ncu writes of one launch of each row; None without a GPU or its counters."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(folder + "/rows", "w") as file:
+            file.writelines(label + "\n" for label, _ in cases)
+        done = subprocess.run([ncu, "--csv", *options, "--print-units", "base", "--metrics", ",".join(metrics), "--log-file", folder + "/log",
+                               bench, "--once", "--rows", folder + "/rows"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with open(folder + "/log") as file:
+            log = file.read()
+    if done.returncode == 77 or "ERR_NVGPUCTRPERM" in log:
+        return None
+    check(done.returncode == 0 and "refused" not in done.stdout, done.returncode, done.stdout[-500:], log[-500:])
+    return log
+
+
 def moved(text):
     """Bytes read and written by the kernels of each row; a row begins with the kernels that fill its inputs."""
     rows, filled, launches = [], False, {}
@@ -88,17 +103,10 @@ def main():
     if plans is None:
         print("no GPU")
         return 1 if wrongs() else 77
-    with tempfile.TemporaryDirectory() as folder:
-        with open(folder + "/rows", "w") as file:
-            file.writelines(label + "\n" for label, _ in cases)
-        done = subprocess.run([ncu, "--csv", "--print-units", "base", "--metrics", ",".join(METRICS), "--log-file", folder + "/log",
-                               bench, "--once", "--rows", folder + "/rows"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        with open(folder + "/log") as file:
-            log = file.read()
-    if done.returncode == 77 or "ERR_NVGPUCTRPERM" in log:
+    log = launched(ncu, METRICS, bench, cases)
+    if log is None:
         print("no GPU, or no permission for its counters")
         return 77
-    check(done.returncode == 0 and "refused" not in done.stdout, done.returncode, done.stdout[-500:], log[-500:])
     rows = moved(log)
     check(len(rows) == len(cases), "rows with kernels", len(rows), len(cases))
     off, held, lines = 0.0, 0, []

@@ -12,14 +12,12 @@ import csv
 import io
 import os
 import random
-import subprocess
 import sys
-import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "http"))
 from daemon import check, wrongs  # noqa: E402
-from dram import said  # noqa: E402
+from dram import launched, said  # noqa: E402
 
 SHAPES = 20
 SHARED_SM, RESERVED = 228 << 10, 1 << 10  # bytes of shared memory of an SM, and of each CTA for the system: sm_90
@@ -84,18 +82,10 @@ def main():
     if plans is None:
         print("no GPU")
         return 1 if wrongs() else 77
-    with tempfile.TemporaryDirectory() as folder:
-        with open(folder + "/rows", "w") as file:
-            file.writelines(label + "\n" for label, _ in cases)
-        done = subprocess.run([ncu, "--csv", "--page", "raw", "--print-units", "base", "--log-file", folder + "/log",
-                               "--metrics", ",".join([*LAUNCH.values(), *LIMITS.values(), WARPS, CONFIGURED]),
-                               bench, "--once", "--rows", folder + "/rows"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        with open(folder + "/log") as file:
-            log = file.read()
-    if done.returncode == 77 or "ERR_NVGPUCTRPERM" in log:
+    log = launched(ncu, [*LAUNCH.values(), *LIMITS.values(), WARPS, CONFIGURED], bench, cases, "--page", "raw")
+    if log is None:
         print("no GPU, or no permission for its counters")
         return 77
-    check(done.returncode == 0 and "refused" not in done.stdout, done.returncode, done.stdout[-500:], log[-500:])
     launches = read(log)
     found = sum(same(query, plan, launches) for (_, query), plan in zip(cases, plans))
     check(found >= 2 * SHAPES, "plans with an occupancy", found)

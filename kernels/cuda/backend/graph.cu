@@ -39,7 +39,7 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
         .node = 0,
         .behind = false,
         .waits = false,
-        .lets = false,
+        .lets = 0,
     };
 }
 
