@@ -115,8 +115,7 @@ typedef struct ks_step {
     /* The backend's, set by prepare: */
     size_t workspace_bytes;
     bool unstamped;
-    bool waits;    /* its kernel can wait for the launch in front, and let the one behind begin, */
-    bool early;    /* and so it does: its launch begins while that of the step in front ends */
+    bool waits;    /* its kernel can wait for the launch in front, and let the one behind begin */
     bool all_rows; /* of a family's plan: a launch does as many rows as the family has, whatever its jobs have */
     char kernel[KS_KERNEL_NAME]; /* as in ks_kernel_info */
     unsigned char algorithm[KS_ALGORITHM_BYTES];

@@ -57,14 +57,6 @@ static bool is_stamped(const ks_step *step)
     return step->spec.op && !step->unstamped;
 }
 
-/* Which launches begin early: of two steps that follow one another and both can. Around a copy, a library's kernels, several launches and the
- * kernels that do not wait the edges are whole. */
-static void plan_edges(ks_program *program)
-{
-    for (int i = program->count - 1; i >= 0; i--)
-        program->step[i].early = program->step[i].waits && i > 0 && program->step[i - 1].waits;
-}
-
 ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out, ks_error *error)
 {
     ks_program *program = plan->program;
@@ -86,7 +78,6 @@ ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out
         const ks_status status = plan_step(&device->chip, &program->step[i], plan->join_rows, out, error);
         if (status) return status;
     }
-    plan_edges(program);
     out->batch_max = 1;
     out->unstamped = !is_stamped(&program->step[0]) || !is_stamped(&program->step[program->count - 1]);
     out->kernel_info.grid = 0;
@@ -168,10 +159,11 @@ static bool is_timed(const ks_lane *lane)
     return lane->batch && lane->batch->step_ns;
 }
 
-/* Whether the step's launch begins early. Events between steps order them whole. */
+/* Whether the step's launch begins while that of the step in front ends: both can. Around a copy, a library's kernels, several launches and
+ * kernels that do not wait the edges are whole, and events between steps order them whole. */
 static bool begins_early(const ks_lane *lane, const ks_program *program, int number)
 {
-    return program->step[number].early && !is_timed(lane);
+    return number > 0 && program->step[number].waits && program->step[number - 1].waits && !is_timed(lane);
 }
 
 /* How the step lets the launch behind it begin: the next step's, or the one behind the chain. */
