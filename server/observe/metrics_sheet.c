@@ -29,7 +29,7 @@ void ks_sheet_begin(ks_sheet *sheet, int id)
     sheet->family = id;
     const char *suffix = sheet->openmetrics ? "" : f->kind == COUNTER ? "_total" : f->kind == INFO ? "_info" : "";
     sheet->labels = 0;
-    sheet->labels_bytes = 0;
+    sheet->series_bytes = 0;
     ks_text_printf(sheet->out, "# HELP %s%s %s\n# TYPE %s%s %s\n", f->name, suffix, f->help, f->name, suffix,
                    words[f->kind][sheet->openmetrics]);
     if (sheet->openmetrics && f->unit[0]) ks_text_printf(sheet->out, "# UNIT %s %s\n", f->name, f->unit);
@@ -40,7 +40,7 @@ void ks_sheet_label(ks_sheet *sheet, int place, const char *name, const char *va
     sheet->names[place] = name;
     sheet->values[place] = value;
     sheet->labels = place + 1;
-    sheet->labels_bytes = 0;
+    sheet->series_bytes = 0;
 }
 
 static void put_label(ks_sheet *sheet, const char *separator, const char *name, const char *value)
@@ -55,30 +55,27 @@ static void put_label(ks_sheet *sheet, const char *separator, const char *name, 
     ks_text_puts(sheet->out, "\"");
 }
 
-/* A histogram's lines have the same labels but for the last: copied from the line before, which halves a document's time. */
-static void put_labels(ks_sheet *sheet)
-{
-    ks_text *out = sheet->out;
-    if (sheet->labels_bytes == 0) {
-        sheet->labels_at = out->length;
-        for (int i = 0; i < sheet->labels; i++) put_label(sheet, i ? "," : "{", sheet->names[i], sheet->values[i]);
-        sheet->labels_bytes = out->length - sheet->labels_at;
-        return;
-    }
-    char *room = ks_text_room(out, sheet->labels_bytes);
-    if (!room) return;
-    memcpy(room, out->bytes + sheet->labels_at, sheet->labels_bytes);
-    out->length += sheet->labels_bytes;
-}
-
-/* Name and labels of a line; le: one more label, or NULL. */
+/* Name and labels of a line; le: one more label, or NULL. A histogram's buckets differ in le alone: what stands before it is
+ * copied from the line before, which halves a document's time. */
 static void put_series(ks_sheet *sheet, const char *suffix, const char *le)
 {
-    ks_text_puts(sheet->out, families[sheet->family].name);
-    ks_text_puts(sheet->out, suffix);
-    put_labels(sheet);
-    if (le) put_label(sheet, sheet->labels ? "," : "{", "le", le);
-    ks_text_puts(sheet->out, sheet->labels || le ? "} " : " ");
+    ks_text *out = sheet->out;
+    if (sheet->series_bytes && sheet->suffix == suffix && sheet->bucket == (le != NULL)) {
+        char *room = ks_text_room(out, sheet->series_bytes);
+        if (!room) return;
+        memcpy(room, out->bytes + sheet->series_at, sheet->series_bytes);
+        out->length += sheet->series_bytes;
+    } else {
+        sheet->series_at = out->length;
+        ks_text_puts(out, families[sheet->family].name);
+        ks_text_puts(out, suffix);
+        for (int i = 0; i < sheet->labels; i++) put_label(sheet, i ? "," : "{", sheet->names[i], sheet->values[i]);
+        if (le) ks_text_puts(out, sheet->labels ? ",le=\"" : "{le=\"");
+        sheet->series_bytes = out->length - sheet->series_at;
+        sheet->suffix = suffix, sheet->bucket = le != NULL;
+    }
+    if (le) ks_text_puts(out, le);
+    ks_text_puts(out, le ? "\"} " : sheet->labels ? "} " : " ");
 }
 
 static void put_integer(ks_sheet *sheet, uint64_t value)

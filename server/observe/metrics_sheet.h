@@ -20,8 +20,10 @@ typedef struct ks_sheet {
     int family;
     const char *names[5], *values[5]; /* labels of the next line */
     int labels;
-    /* where the document has just these labels already, as text; 0 bytes: nowhere */
-    size_t labels_at, labels_bytes;
+    /* where the document has a line of just these labels already, from its name up to what is the line's own; 0 bytes: nowhere */
+    size_t series_at, series_bytes;
+    const char *suffix; /* of that line's name */
+    bool bucket;        /* its last label is le */
 } ks_sheet;
 
 void ks_sheet_begin(ks_sheet *sheet, int family);

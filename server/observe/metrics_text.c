@@ -35,19 +35,27 @@ typedef struct page {
     const char *label;   /* of the row under way, for each of its lines; NULL: none */
     int place;           /* of that label */
     int models;          /* with the unknown one, the last */
+    bool used[KS_MODELS_MAX + 1], listed[KS_MODELS_MAX + 1]; /* of each of them */
 } page;
+
+/* Sums of cells that lie side by side in ks_shard_metrics, from offset on: a writer's are read in their order. */
+static void sum_cells(const ks_metrics *metrics, size_t offset, int count, uint64_t *sums)
+{
+    memset(sums, 0, sizeof *sums * (size_t)count);
+    for (int w = 0; w < metrics->writers; w++) {
+        const ks_cell *cells = (const ks_cell *)((const char *)&metrics->shard[w] + offset);
+        for (int i = 0; i < count; i++) sums[i] += relaxed(&cells[i]);
+    }
+}
 
 /* exemplars: of the buckets; NULL: it has none. */
 static void histogram(ks_sheet *sheet, const ks_metrics *metrics, size_t offset, const ks_exemplar *exemplars)
 {
-    uint64_t count = 0, sum_ns = 0;
+    uint64_t bucket[KS_BOUNDS + 1], count = 0, sum_ns;
+    sum_cells(metrics, offset + offsetof(ks_histogram, bucket), KS_BOUNDS + 1, bucket);
+    sum_cells(metrics, offset + offsetof(ks_histogram, sum_ns), 1, &sum_ns);
     for (int b = 0; b <= KS_BOUNDS; b++) {
-        for (int w = 0; w < metrics->writers; w++) {
-            const ks_histogram *h = (const ks_histogram *)((const char *)&metrics->shard[w] + offset);
-            count += relaxed(&h->bucket[b]);
-            if (b == 0) sum_ns += relaxed(&h->sum_ns);
-        }
-        ks_sheet_bucket(sheet, ks_bound_text[b], count);
+        ks_sheet_bucket(sheet, ks_bound_text[b], count += bucket[b]);
         uint64_t trace[2], total_ns, wall_ms;
         if (exemplars && sheet->openmetrics && ks_metrics_exemplar_read(&exemplars[b], trace, &total_ns, &wall_ms))
             ks_sheet_exemplar(sheet, trace, total_ns, wall_ms);
@@ -55,34 +63,34 @@ static void histogram(ks_sheet *sheet, const ks_metrics *metrics, size_t offset,
     ks_sheet_sum(sheet, count, sum_ns);
 }
 
-static const char *model_name(int model)
+static bool is_unknown(const page *p, int model)
 {
-    return model < ks_model_count() ? ks_model_at(model)->series : "unknown";
+    return model + 1 == p->models;
 }
 
-/* model = 0 .. ks_model_count(): its place in the cells, the last one for unknown models */
-static int model_place(int model)
+static const char *model_name(const page *p, int model)
 {
-    return model < ks_model_count() ? model : KS_MODELS_MAX;
+    return is_unknown(p, model) ? "unknown" : ks_model_at(model)->series;
 }
 
-/* Whether a model has had a request. A model's counters and histograms are a series of each format and outcome and
+/* A model's place in the cells, the last one for unknown models. */
+static int model_place(const page *p, int model)
+{
+    return is_unknown(p, model) ? KS_MODELS_MAX : model;
+}
+
+/* A model's counters and histograms are a series of each format and outcome and
  * of each phase: of all 27 models at 0 they were 1,500 lines, and of a fleet's series most were never other than 0. So the
  * operations themselves are there at 0 from the start, with their counters and their duration: no first event of
  * them is missed by a reader of rates. The phases, and all of a variant (softmax_fp16, reduce_sum), come with the
  * model's first request and stay. */
-static bool has_requests(const ks_metrics *metrics, int model)
+static void list_models(page *p)
 {
-    for (int e = 0; e < KS_FORMAT_LABELS; e++)
-        for (int o = 0; o < KS_OUTCOMES; o++)
-            if (SUM(metrics, model[model_place(model)].requests[e][o])) return true;
-    return false;
-}
-
-static bool is_listed(const ks_metrics *metrics, int model)
-{
-    const bool base = model == ks_model_count() || strcmp(ks_model_at(model)->name, ks_model_at(model)->op->name) == 0;
-    return base || has_requests(metrics, model);
+    for (int m = 0; m < p->models; m++) {
+        const int place = model_place(p, m);
+        p->used[m] = SUM(p->metrics, model[place].stats.success) || SUM(p->metrics, model[place].stats.fail);
+        p->listed[m] = p->used[m] || is_unknown(p, m) || strcmp(ks_model_at(m)->name, ks_model_at(m)->op->name) == 0;
+    }
 }
 
 static void write_build(page *p)
@@ -147,9 +155,11 @@ static void write_http_requests(page *p)
     static const char *const methods[KS_METHODS] = {"GET", "POST", "HEAD", "PUT", "DELETE", "other"};
     ks_sheet *sheet = &p->sheet;
     for (int h = 0; h < KS_HANDLERS; h++)
-        for (int m = 0; m < KS_METHODS; m++)
+        for (int m = 0; m < KS_METHODS; m++) {
+            uint64_t counts[KS_CODES];
+            sum_cells(p->metrics, offsetof(ks_shard_metrics, http[h][m]), KS_CODES, counts);
             for (int c = 0; c < KS_CODES; c++) {
-                const uint64_t count = SUM(p->metrics, http[h][m][c]);
+                const uint64_t count = counts[c];
                 /* Known beforehand: each handler's own method, answered well. */
                 const bool known = c == 0 && m == (h == KS_HANDLER_infer ? KS_METHOD_POST : KS_METHOD_GET);
                 if (!count && !known) continue;
@@ -160,6 +170,7 @@ static void write_http_requests(page *p)
                 ks_sheet_label(sheet, 2, "code", code);
                 ks_sheet_sample(sheet, count);
             }
+        }
 }
 
 static void write_http_in(page *p)
@@ -226,25 +237,29 @@ static void write_requests(page *p)
         KS_OUTCOME_TABLE(X)
 #undef X
     };
-    for (int m = 0; m < p->models; m++)
-        for (int e = 0; e < KS_FORMAT_LABELS && is_listed(p->metrics, m); e++)
+    for (int m = 0; m < p->models; m++) {
+        uint64_t counts[KS_FORMAT_LABELS][KS_OUTCOMES];
+        if (!p->listed[m]) continue;
+        sum_cells(p->metrics, offsetof(ks_shard_metrics, model[model_place(p, m)].requests),
+                  KS_FORMAT_LABELS * KS_OUTCOMES, counts[0]);
+        for (int e = 0; e < KS_FORMAT_LABELS; e++)
             for (int o = 0; o < KS_OUTCOMES; o++) {
-                ks_sheet_label(&p->sheet, 0, "model", model_name(m));
+                ks_sheet_label(&p->sheet, 0, "model", model_name(p, m));
                 ks_sheet_label(&p->sheet, 1, "encoding", ks_format_label_name((ks_format_label)e));
                 ks_sheet_label(&p->sheet, 2, "outcome", outcomes[o]);
-                ks_sheet_sample(&p->sheet, SUM(p->metrics, model[model_place(m)].requests[e][o]));
+                ks_sheet_sample(&p->sheet, counts[e][o]);
             }
+    }
 }
 
 /* A line for each model that has had work; cell: offset of its counter in ks_model_cells. */
 static void write_of_models(page *p, size_t cell)
 {
     for (int m = 0; m + 1 < p->models; m++) {
-        if (!is_listed(p->metrics, m)) continue;
-        uint64_t sum = 0;
-        for (int w = 0; w < p->metrics->writers; w++)
-            sum += relaxed((const ks_cell *)((const char *)&p->metrics->shard[w].model[m] + cell));
-        ks_sheet_label(&p->sheet, 0, "model", model_name(m));
+        if (!p->listed[m]) continue;
+        uint64_t sum;
+        sum_cells(p->metrics, offsetof(ks_shard_metrics, model[m]) + cell, 1, &sum);
+        ks_sheet_label(&p->sheet, 0, "model", model_name(p, m));
         ks_sheet_amount(&p->sheet, sum);
     }
 }
@@ -282,8 +297,8 @@ static void write_ceiling_flops(page *p)
 static void write_duration(page *p)
 {
     for (int m = 0; m + 1 < p->models; m++) {
-        if (!is_listed(p->metrics, m)) continue;
-        ks_sheet_label(&p->sheet, 0, "model", model_name(m));
+        if (!p->listed[m]) continue;
+        ks_sheet_label(&p->sheet, 0, "model", model_name(p, m));
         histogram(&p->sheet, p->metrics, offsetof(ks_shard_metrics, model[m].duration), p->metrics->exemplars[m]);
     }
 }
@@ -291,8 +306,8 @@ static void write_duration(page *p)
 static void write_phase(page *p)
 {
     for (int m = 0; m + 1 < p->models; m++)
-        for (int phase = 0; phase < KS_PHASES && has_requests(p->metrics, m); phase++) {
-            ks_sheet_label(&p->sheet, 0, "model", model_name(m));
+        for (int phase = 0; phase < KS_PHASES && p->used[m]; phase++) {
+            ks_sheet_label(&p->sheet, 0, "model", model_name(p, m));
             ks_sheet_label(&p->sheet, 1, "phase", ks_phase_name((ks_phase)phase));
             histogram(&p->sheet, p->metrics, offsetof(ks_shard_metrics, model[m].phase[phase]), NULL);
         }
@@ -534,6 +549,7 @@ void ks_metrics_text(const ks_metrics *metrics, const ks_document *values, ks_te
               .values = values,
               .sum = engines_sum(values),
               .models = ks_model_count() + 1};
+    list_models(&p);
     if (values->workers)
         snprintf(p.device, sizeof p.device, "%d", values->workers->row[values->worker].device);
     else if (values->device.gpu)
