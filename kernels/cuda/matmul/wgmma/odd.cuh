@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         pipeline.shift[0] = (first + row * pitch) & 15;
         pipeline.shift[1] = (pipeline.shift[0] + pitch) & 15;
         mm_wgmma_out<TILE, false> out;
-        out.residuals.begin(args, unit, job);
+        out.begin(args, unit, job);
         mm_ask_biases<TILE>(args, unit, job);
         mm_wgmma_unit<TILE, false, true>(sum, pipeline, threadIdx.x / 128, steps);
         (mm_out<T> &)out = mm_out_at<T, TILE>(args, unit, job);

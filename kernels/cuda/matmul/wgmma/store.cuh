@@ -3,8 +3,7 @@
 #ifndef KS_MATMUL_WGMMA_STORE_CUH
 #define KS_MATMUL_WGMMA_STORE_CUH
 
-#include "cuda/matmul/epilogue.cuh"
-#include "cuda/matmul/wgmma/pipeline.cuh"
+#include "cuda/matmul/wgmma/lines.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 /* The biases of a thread's four sums of a block: `second` is how far the second of the two is, along the rows with swap_ab, else the columns. */
@@ -53,12 +52,8 @@ struct mm_residuals {
         columns -= 8;
     }
 
-    /* They may have been written by the launch in front. */
-    __device__ __forceinline__ void begin(const mm_args &args, const mm_unit &unit, const ks_job_sides &job)
+    __device__ __forceinline__ void begin(const mm_args &args, const mm_out<T> &out)
     {
-        if (!args.residual) return;
-        mm_await_packed();
-        const mm_out<T> out = mm_out_at<T, TILE>(args, unit, job);
         const int lane_id = threadIdx.x % 32, share = TILE::BLOCKS >> args.cluster_log2;
         int row = threadIdx.x / 32 * 16 + (args.swap_ab ? lane_id % 4 * 2 : lane_id / 4),
             column = args.swap_ab ? lane_id / 4 : lane_id % 4 * 2;
@@ -102,10 +97,23 @@ __device__ __forceinline__ void mm_ask_biases(const mm_args &args, const mm_unit
         ks_prefetch((const T *)(job.in + args.bias_at) + column);
 }
 
-/* A tile's place in the output, and what is added there. */
+/* A tile's place in the output, and what is added there: as its epilogue takes it. */
 template <typename TILE, bool A_K>
 struct mm_wgmma_out : mm_out<typename TILE::element> {
     mm_residuals<TILE, A_K> residuals;
+    mm_line_residuals<TILE> lines;
+
+    /* Before the products; they may have been written by the launch in front. */
+    __device__ __forceinline__ void begin(const mm_args &args, const mm_unit &unit, const ks_job_sides &job)
+    {
+        if (!args.residual) return;
+        mm_await_packed();
+        (mm_out<typename TILE::element> &)*this = mm_out_at<typename TILE::element, TILE>(args, unit, job);
+        if (mm_is_lines<TILE>(args))
+            lines.begin(args, *this);
+        else
+            residuals.begin(args, *this);
+    }
 };
 
 /* 8 columns of a warp's 16 rows, of which a thread has two neighbours of row lane / 4, then two of that + 8. */
@@ -197,46 +205,6 @@ __device__ __forceinline__ void mm_wgmma_store_pairs(const mm_args &args, const 
     }
 }
 
-/* Up to 64 columns of a warp at a time, in lines of 16 bytes; `scratch` is the warp's own. */
-template <typename TILE>
-__device__ __forceinline__ void mm_wgmma_store_lines(const mm_args &args, const mm_out<typename TILE::element> &out,
-                                                     const float (&sum)[TILE::SUMS], unsigned char *scratch)
-{
-    typedef typename TILE::element T;
-    constexpr int SOME = TILE::BLOCKS < 8 ? TILE::BLOCKS : 8;
-    const int lane_id = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
-    const mm_int pitch = args.swap_ab ? args.m : args.n;
-    const int along_end = args.swap_ab ? out.rows : out.columns, lines_end = args.swap_ab ? out.columns : out.rows;
-    /* Of the output's line, the 16 bytes `at`; swizzled, for the banks. */
-    auto place = [&](int line, int at) {
-        return (args.swap_ab ? line * 2 + ((at ^ line >> 2) & 1) : line * SOME + ((at ^ line) & (SOME - 1))) * 16;
-    };
-#pragma unroll
-    for (int first = 0; first < TILE::BLOCKS; first += SOME) {
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < SOME; i++) {
-            const float *four = sum + (first + i) * 4;
-            const uint32_t high = ks_round_two<T>(four[0], four[1]), low = ks_round_two<T>(four[2], four[3]);
-            const unsigned to = mm_shared_address(scratch) +
-                                (args.swap_ab ? place(i * 8 + lane_id % 8, lane_id / 8 % 2) : place(lane_id % 16, i));
-            if (args.swap_ab)
-                mm_stmatrix<true>(to, high, low);
-            else
-                mm_stmatrix<false>(to, high, low);
-        }
-        __syncwarp();
-#pragma unroll
-        for (int i = lane_id; i < SOME * 16; i += 32) {
-            const int line = args.swap_ab ? i / 2 : i / SOME, at = args.swap_ab ? i % 2 : i % SOME;
-            const int line_at = (args.swap_ab ? first * 8 : row) + line,
-                      along = (args.swap_ab ? row : first * 8) + at * 8;
-            if (line_at < lines_end && along < along_end)
-                *(uint4 *)(out.c + line_at * pitch + along) = *(const uint4 *)(scratch + place(line, at));
-        }
-    }
-}
-
 /* Up to 64 columns of a warpgroup at a time where lines of the output start anywhere: in words, with one element in front of
  * them or behind; `scratch` is the warpgroup's own. */
 template <typename TILE>
@@ -288,36 +256,41 @@ __device__ __forceinline__ void mm_wgmma_store_words(const mm_args &args, const 
     }
 }
 
-/* 16 bits: alpha, bias and activation of a thread's sums, which are then stored as a plain product's. Some blocks at a time through memory
- * that is the thread's own, so that the code of two blocks is there once for each of them; their biases are under way during the two before. */
+/* 16 bits, where lines of the output start anywhere: alpha, bias, activation and residual of a thread's sums, which are then stored as a plain
+ * product's. Some blocks at a time through memory that is the thread's own, so that the code of two blocks is there once for each of them; their biases are under way during the two before. */
 template <typename TILE, bool A_K>
 __device__ __forceinline__ void mm_wgmma_finish(const mm_args &args, mm_wgmma_out<TILE, A_K> &out,
                                                 float (&sum)[TILE::SUMS], mm_four<float> *held)
 {
-    constexpr int SOME = TILE::BLOCKS < TILE::HELD ? TILE::BLOCKS : TILE::HELD, FEW = SOME % 2 ? 1 : 2;
+    constexpr int SOME = TILE::BLOCKS < TILE::HELD ? TILE::BLOCKS : TILE::HELD, FEW = SOME % 2 ? 1 : 2,
+                  GROUPS = TILE::BLOCKS / SOME;
+    static_assert(TILE::BLOCKS % SOME == 0, "groups are whole");
     const int lane_id = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane_id / 4;
-    float next[FEW * 4];
-    auto biases = [&](int block) { /* behind the last block: outside, so none is read */
+    float next[FEW * 4] = {};
+    auto biases = [&](int block) {
+        if (!args.biased || block >= TILE::BLOCKS || (args.swap_ab && block > 0)) return;
 #pragma unroll
-                                   for (int f = 0; f < FEW; f++)
-                                       mm_biases(args, out, args.swap_ab ? row : (block + f) * 8 + lane_id % 4 * 2,
-                                                 args.swap_ab ? 8 : 1, next + f * 4);
+        for (int f = 0; f < FEW; f++)
+            mm_biases(args, out, args.swap_ab ? row : (block + f) * 8 + lane_id % 4 * 2, args.swap_ab ? 8 : 1,
+                      next + f * 4);
     };
     biases(0);
     held += threadIdx.x / 32 * 32 * TILE::HELD + lane_id;
+#pragma unroll 1
+    for (int group = 0; group < GROUPS; group++) {
 #pragma unroll
-    for (int first = 0; first < TILE::BLOCKS; first += SOME) {
+        for (int g = 0; g < GROUPS; g++) { /* a register has no address: to move the sums is code of each group's own */
+            if (g != group) continue;
 #pragma unroll
-        for (int i = 0; i < SOME; i++) {
-            const float *four = sum + (first + i) * 4;
-            held[i * 32] = {four[0], four[1], four[2], four[3]};
+            for (int i = g * SOME; i < (g + 1) * SOME; i++)
+                held[i % SOME * 32] = {sum[i * 4], sum[i * 4 + 1], sum[i * 4 + 2], sum[i * 4 + 3]};
         }
 #pragma unroll 1
         for (int i = 0; i < SOME; i += FEW) {
             float bias[FEW * 4], residual[FEW * 4] = {}, few[FEW * 4];
 #pragma unroll
             for (int e = 0; e < FEW * 4; e++) bias[e] = next[e], few[e] = held[(i + e / 4) * 32].value[e % 4];
-            biases(first + i + FEW);
+            biases(group * SOME + i + FEW);
 #pragma unroll
             for (int f = 0; f < FEW; f++) out.residuals.take(args, residual + f * 4);
             mm_finish<typename TILE::element>(args, bias, residual, few);
@@ -326,10 +299,14 @@ __device__ __forceinline__ void mm_wgmma_finish(const mm_args &args, mm_wgmma_ou
                 held[(i + f) * 32] = {few[f * 4], few[f * 4 + 1], few[f * 4 + 2], few[f * 4 + 3]};
         }
 #pragma unroll
-        for (int i = 0; i < SOME; i++) {
-            const mm_four<float> four = held[i * 32];
+        for (int g = 0; g < GROUPS; g++) {
+            if (g != group) continue;
 #pragma unroll
-            for (int e = 0; e < 4; e++) sum[(first + i) * 4 + e] = four.value[e];
+            for (int i = g * SOME; i < (g + 1) * SOME; i++) {
+                const mm_four<float> four = held[i % SOME * 32];
+#pragma unroll
+                for (int e = 0; e < 4; e++) sum[i * 4 + e] = four.value[e];
+            }
         }
     }
 }
@@ -363,15 +340,19 @@ __device__ __forceinline__ void mm_wgmma_store(const mm_args &args, mm_wgmma_out
                 mm_wgmma_store_block<TILE, A_K>(args, out, first + i, held[i * TILE::CONSUMERS]);
         }
     } else {
-        const bool lines = (args.swap_ab ? args.m : args.n) % 8 == 0;
+        mm_four<float> *const scratch = held + threadIdx.x / 32 * 32 * TILE::HELD;
+        if (mm_is_lines<TILE>(args)) {
+            if (args.plain)
+                mm_wgmma_store_lines<TILE>(args, out, sum, (unsigned char *)scratch);
+            else
+                mm_wgmma_finish_lines<TILE>(args, out, sum, (float *)scratch, out.lines);
+            return;
+        }
         if (!args.plain) {
-            if (!lines) mm_consumers_sync<TILE>(); /* words of the tile before are read there by other warps */
+            mm_consumers_sync<TILE>(); /* words of the tile before are read there by other warps */
             mm_wgmma_finish<TILE, A_K>(args, out, sum, held);
         }
-        if (lines)
-            mm_wgmma_store_lines<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 32 * 32 * TILE::HELD));
-        else
-            mm_wgmma_store_words<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 128 * 128 * TILE::HELD));
+        mm_wgmma_store_words<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 128 * 128 * TILE::HELD));
     }
 }
 

@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
             unit.row = unit.row * TILE::BY_M + pipeline.row, unit.column = unit.column * TILE::BY_N + pipeline.column;
             const int steps = (int)((unit.k_end - unit.k_begin + TILE::DEPTH - 1) / TILE::DEPTH);
             mm_wgmma_out<TILE, A_K> out;
-            out.residuals.begin(args, unit, job);
+            out.begin(args, unit, job);
             mm_ask_biases<TILE>(args, unit, job);
             mm_wgmma_unit<TILE, A_K, B_K>(sum, pipeline, warpgroup, steps);
             (mm_out<typename TILE::element> &)out = mm_out_at<typename TILE::element, TILE>(args, unit, job);
