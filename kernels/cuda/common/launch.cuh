@@ -82,10 +82,10 @@ typedef struct ks_site {
     size_t workspace_stride; /* bytes from one job's to the next */
     size_t counters_stride;  /* words, likewise */
     uint32_t node;           /* of a chain, whose step the launch is; 0: of none */
-    bool
-        behind; /* device memory: a launch in front of the op's, which lets it begin early, writes the operands and has stamped the start */
-    bool waits; /* a chain's step, whose plan says `early`: its launch begins early, and its kernel waits: ks_await() */
-    uint8_t lets; /* likewise: the launch behind is, and the kernel lets it: 1, ks_let(); 2, ks_await(); 0: it is not */
+    /* One word, which each launch looks at. behind: device memory, a launch in front of the op's, which lets it begin early, writes the operands
+     * and has stamped the start. waits: a chain's step, whose plan says `early`: its launch begins early, and its kernel waits: ks_await(). lets:
+     * likewise, the launch behind is, and the kernel lets it: 1, ks_let(); 2, ks_await(); 0: it is not. */
+    uint32_t behind : 1, waits : 1, lets : 2;
 } ks_site;
 
 /* What a launch function would launch last: the kernel that does the work. */
