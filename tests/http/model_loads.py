@@ -252,7 +252,7 @@ def loads_at_once(daemon, client, names):
     for name, connection in zip(names, connections):
         connection.send(put_model(name, long_chain()))
     seen = False
-    for name in names:
+    for name in reversed(names):  # the last one's load begins last
         ask = request("POST", "/v2/models/%s/infer?shape=1,4" % name, (), bytes(16))
         answer, ready, after = (client.ask(asked) for asked in (ask, request("GET", "/v2/models/%s/ready" % name), ask))
         if answer.header("kernserve-error") == after.header("kernserve-error") == "loading":
@@ -273,7 +273,7 @@ def check_loading():
     """A request to a model whose first load is under way, and one that waits longer for its load than it may."""
     with Daemon(daemon_path(), *OPTIONS, "--threads", "1", "--load-timeout", "1ms", "--backend", BACKEND) as daemon:
         client, seen, late = Client(daemon), False, []
-        for turn in range(8):  # where other work keeps this client waiting, all are loaded before it looks
+        for turn in range(18):  # where other work keeps this client waiting, all are loaded before it looks; there are names for no more
             names = ["late%d-%d" % (turn, i) for i in range(12)]
             saw, behind = loads_at_once(daemon, client, names)
             seen, late = seen or saw, late + behind
