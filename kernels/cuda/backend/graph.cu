@@ -29,6 +29,10 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
         .job_table = mapped ? &lane->shared_device->job_table : NULL,
         .only = {.in = place.in, .out = place.out},
         .completion = mapped ? &lane->shared_device->completion : (ks_completion *)(void *)place.completion,
+        .behind = false,
+        .waits = false,
+        .lets = 0,
+        .node = 0,
         .ticket = (uint32_t *)lane->memory,
         .words = lane->words,
         .shown = lane->shared_device->words,
@@ -36,10 +40,6 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
         .workspace = lane->workspace,
         .workspace_stride = plan->workspace_bytes,
         .counters_stride = plan->counters,
-        .node = 0,
-        .behind = false,
-        .waits = false,
-        .lets = 0,
     };
 }
 

@@ -69,11 +69,17 @@ typedef struct ks_completion {
 /* Completions in front of an out side: the launch's; of a chain its first step's, then one that the steps behind it write in turn. */
 enum { KS_COMPLETION_LINE = 2 };
 
-/* By value as each kernel's first argument: fixed for a lane. */
+/* By value as each kernel's first argument: fixed for a lane. What each launch on device memory looks at comes first, so that it lies in one line
+ * of constants; the flags are one word. */
 typedef struct ks_site {
     const ks_job_table *job_table; /* mapped slots; NULL: device memory, one job, `only` */
     ks_job_sides only;
     ks_completion *completion;
+    /* behind: device memory, a launch in front of the op's, which lets it begin early, writes the operands and has stamped the start. waits: a
+     * chain's step, whose plan says `early`: its launch begins early, and its kernel waits: ks_await(). lets: likewise, the launch behind is, and
+     * the kernel lets it: 1, ks_let(); 2, ks_await(); 0: it is not. */
+    uint32_t behind : 1, waits : 1, lets : 2;
+    uint32_t node;    /* of a chain, whose step the launch is; 0: of none */
     uint32_t *ticket; /* device memory, 0 between launches */
     uint64_t *words;  /* mapped slots: the jobs' status words in device memory, 0 between launches, */
     uint64_t *shown;  /* and where the launch leaves them for the host, if one is not 0 */
@@ -81,11 +87,6 @@ typedef struct ks_site {
     unsigned char *workspace;
     size_t workspace_stride; /* bytes from one job's to the next */
     size_t counters_stride;  /* words, likewise */
-    uint32_t node;           /* of a chain, whose step the launch is; 0: of none */
-    /* One word, which each launch looks at. behind: device memory, a launch in front of the op's, which lets it begin early, writes the operands
-     * and has stamped the start. waits: a chain's step, whose plan says `early`: its launch begins early, and its kernel waits: ks_await(). lets:
-     * likewise, the launch behind is, and the kernel lets it: 1, ks_let(); 2, ks_await(); 0: it is not. */
-    uint32_t behind : 1, waits : 1, lets : 2;
 } ks_site;
 
 /* What a launch function would launch last: the kernel that does the work. */
