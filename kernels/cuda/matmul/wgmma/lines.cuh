@@ -14,13 +14,19 @@ __device__ __forceinline__ bool mm_is_lines(const mm_args &args)
     return !TILE::WIDE && args.cluster * args.splits == 1 && (args.swap_ab ? args.m : args.n) % 8 == 0;
 }
 
+/* Of a tile's blocks of columns. */
+template <typename TILE>
+constexpr int mm_blocks_at_once = TILE::BLOCKS % 8 == 0   ? 8
+                                  : TILE::BLOCKS % 4 == 0 ? 4
+                                                          : TILE::BLOCKS;
+
 /* Up to 64 columns of a warp at a time, in lines of 16 bytes; `scratch` is the warp's own. */
 template <typename TILE>
 __device__ __forceinline__ void mm_wgmma_store_lines(const mm_args &args, const mm_out<typename TILE::element> &out,
                                                      const float (&sum)[TILE::SUMS], unsigned char *scratch)
 {
     typedef typename TILE::element T;
-    constexpr int SOME = TILE::BLOCKS < 8 ? TILE::BLOCKS : 8;
+    constexpr int SOME = mm_blocks_at_once<TILE>;
     const int lane_id = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
     const mm_int pitch = args.swap_ab ? args.m : args.n;
     const int along_end = args.swap_ab ? out.rows : out.columns, lines_end = args.swap_ab ? out.columns : out.rows;
