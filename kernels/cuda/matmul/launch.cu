@@ -120,7 +120,7 @@ ks_status mm_launch(const mm_problem *p, const ks_matmul_candidate *candidate, c
         attribute->val.clusterDim.y = attribute->val.clusterDim.z = 1;
     }
     /* Threads that copy odd rows wait for a chain's step alone, kernels of many small matrices never. */
-    if (site->waits || (site->behind && !fit.kernel.odd && !fit.kernel.matrices))
+    if (site->steps & KS_STEP_WAITS || (site->behind && !fit.kernel.odd && !fit.kernel.matrices))
         fit.args.packed = !candidate->packed && p->spec->in[mm_fixed_input(&fit.kernel, candidate)].fixed
                               ? MM_PACKED_INPUT0
                               : MM_PACKED;
