@@ -1,6 +1,6 @@
 /* FP16 and BF16 on tensor cores: the rows. Batches of small matrices first; then mma.sync's tiles, of which the low ones stream a
  * wide operand past few rows, 32 x 32 is for latency, one warp for batches; then wgmma's and the skinny ones. Narrow tiles of
- * wgmma give the whole chip work where there is little; those of two CTAs halve what is read of one operand; 192 columns are for
+ * wgmma give the whole chip work where there is little; those of two CTAs halve what is read of one operand; 96 and 192 columns are for
  * outputs that are just one wave of it. 2x: a tile of two CTAs; x2: two CTAs to an SM; odd: A's rows start anywhere. */
 #ifndef KS_MATMUL_HALF_CUH
 #define KS_MATMUL_HALF_CUH
