@@ -34,7 +34,7 @@ typedef struct ks_cuda_plan {
     size_t workspace_bytes; /* per job, multiple of KS_ALIGNMENT */
     size_t counters;        /* words per job; counters * batch_max <= KS_COUNTERS_MAX */
     bool unstamped;         /* a library's kernels: without ks_enter and ks_leave */
-    bool early; /* as a chain's step it is one launch, whose kernel calls ks_let() and ks_await(); else whole edges */
+    bool early;             /* as a chain's step it is one launch, whose kernel calls ks_await(); else whole edges */
     uint16_t early_fixed; /* a bit for each input that it reads before it waits, which therefore has to be a constant */
     ks_kernel_info kernel_info;
     unsigned char algorithm[KS_ALGORITHM_BYTES];

@@ -149,6 +149,8 @@ const char *ops_launch(const ops_work *work, const void *in, void *out, void *st
     const ks_site site = {.job_table = NULL,
                           .only = {.in = (const unsigned char *)in, .out = (unsigned char *)out},
                           .completion = (ks_completion *)(void *)at,
+                          .steps = 0,
+                          .node = 0,
                           .ticket = (uint32_t *)(void *)(at + KS_ALIGNMENT),
                           .words = NULL, /* of mapped slots */
                           .shown = NULL,
@@ -156,10 +158,7 @@ const char *ops_launch(const ops_work *work, const void *in, void *out, void *st
                           .workspace = at + CONTROL_BYTES,
                           .workspace_stride = work->workspace_bytes,
                           .counters_stride = work->counters,
-                          .node = 0,
-                          .behind = false,
-                          .waits = false,
-                          .lets = 0};
+                          .behind = false};
     return ks_cuda_op_of(work->spec.op)
                    ->launch(&library.chip, &work->spec, work->algorithm, site, 1, (cudaStream_t)stream, &library.error)
                ? library.error.text

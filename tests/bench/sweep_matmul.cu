@@ -3,6 +3,7 @@
  *   sweep_matmul SEED SECONDS [DATATYPE]   shapes drawn from the regimes below, as many as SECONDS allow. A line for each shape,
  *                                          `c` for each own candidate (table kernel swap_ab cluster splits packed k_slice, the
  *                                          model's us, us), `l` for each of cuBLASLt's, `s` with pick, own best and library
+ *   sweep_matmul --shapes DATATYPE EPILOGUE MxKxN...   these shapes; EPILOGUE: plain, gelu (bias and gelu), residual (bias and residual)
  *   sweep_matmul --join SECONDS [KxN...]   joined rows: the family's kernel for a number of rows beside the best free choice
  *   sweep_matmul --orders [DATATYPE]       which candidates give equal bits: outputs of all of them, by order of sums and slices
  *
@@ -30,10 +31,13 @@ static double seconds()
 
 /* --- shapes ---------------------------------------------------------------------------------------------------------- */
 
+typedef enum epilogue { PLAIN, GELU, RESIDUAL } epilogue;
+
 typedef struct shape {
     const char *regime;
     int64_t m, k, n;
     bool transpose_a, transpose_b;
+    epilogue then = PLAIN;
 } shape;
 
 static uint64_t seed;
@@ -111,8 +115,20 @@ static void make_spec(const shape *s, const char *dtype, ks_spec *spec)
     spec->params[4].i = tf32;
     set_tensor(&spec->in[0], is, s->transpose_a ? s->k : s->m, s->transpose_a ? s->m : s->k);
     set_tensor(&spec->in[1], is, s->transpose_b ? s->n : s->k, s->transpose_b ? s->k : s->n);
-    for (int i = 0; i < 2; i++)
-        if (ks_tensor_measure(&spec->in[i], "INPUT", &error)) die("shape", error.text);
+    if (s->then != PLAIN) {
+        spec->in[KS_MATMUL_BIAS] = {};
+        spec->in[KS_MATMUL_BIAS].dtype = is;
+        spec->in[KS_MATMUL_BIAS].rank = 1;
+        spec->in[KS_MATMUL_BIAS].dims[0] = s->n;
+        spec->given |= 1u << KS_MATMUL_BIAS;
+    }
+    if (s->then == GELU) spec->params[KS_MATMUL_ACTIVATION].i = KS_MATMUL_GELU;
+    if (s->then == RESIDUAL) {
+        set_tensor(&spec->in[KS_MATMUL_RESIDUAL], is, s->m, s->n);
+        spec->given |= 1u << KS_MATMUL_RESIDUAL;
+    }
+    for (int i = 0; i < KS_INPUTS_MAX; i++)
+        if (ks_has_input(spec, i) && ks_tensor_measure(&spec->in[i], "INPUT", &error)) die("shape", error.text);
     ks_spec_layout(spec);
     if (spec->op->resolve(spec, &error)) die("shape", error.text);
 }
@@ -351,31 +367,54 @@ static void print_all(const shape *sh, const char *dtype, const timed *all, int 
     fflush(stdout);
 }
 
-static void sweep(const char *dtype, double until)
+/* false: it is no shape for this: it cannot be planned, or takes too long. */
+static bool sweep_shape(const shape *sh, const char *dtype, mean *means)
 {
     static timed all[TIMED_MOST];
+    sets s;
+    ks_spec spec;
+    memset(&s, 0, sizeof s);
+    make_spec(sh, dtype, &spec);
+    if (ops_plan_spec(&spec, &s.work)) return false;
+    ks_matmul_candidate pick;
+    if (ks_matmul_candidates(ops_chip(), &spec, &pick, 1) < 1 || pick.predicted_us > LONGEST_US) return false;
+    printf("shape %s %lld %lld %lld %d %d %s\n", dtype, (long long)sh->m, (long long)sh->k, (long long)sh->n,
+           sh->transpose_a, sh->transpose_b, sh->regime);
+    open_sets(&s, SETS_MOST);
+    const int count = time_all(&s, all);
+    print_all(sh, dtype, all, count, means);
+    CHECK(cudaFree(s.memory));
+    return true;
+}
+
+static void sweep(const char *dtype, double until)
+{
     mean means[16] = {};
     while (seconds() < until) {
         const shape sh = draw_shape();
-        sets s;
-        ks_spec spec;
-        memset(&s, 0, sizeof s);
-        make_spec(&sh, dtype, &spec);
-        const char *why = ops_plan_spec(&spec, &s.work);
-        if (why) continue;
-        ks_matmul_candidate pick;
-        if (ks_matmul_candidates(ops_chip(), &spec, &pick, 1) < 1 || pick.predicted_us > LONGEST_US) continue;
-        printf("shape %s %lld %lld %lld %d %d %s\n", dtype, (long long)sh.m, (long long)sh.k, (long long)sh.n,
-               sh.transpose_a, sh.transpose_b, sh.regime);
-        open_sets(&s, SETS_MOST);
-        const int count = time_all(&s, all);
-        print_all(&sh, dtype, all, count, means);
-        CHECK(cudaFree(s.memory));
+        sweep_shape(&sh, dtype, means);
     }
     printf("%-8s %6s %16s %10s %16s\n", "regime", "shapes", "pick / own best", "worst", "lt / own best");
     for (const mean *m = means; m->regime; m++)
         printf("%-8s %6d %16.3f %10.3f %16.3f\n", m->regime, m->shapes, exp(m->pick / m->shapes), m->worst,
                m->others ? exp(m->library / m->others) : 0);
+}
+
+static void sweep_given(const char *dtype, const char *then, char **texts)
+{
+    static const char *const epilogues[] = {"plain", "gelu", "residual"};
+    mean means[16] = {};
+    shape sh = {"given", 0, 0, 0, false, false};
+    while (strcmp(then, epilogues[sh.then]) != 0) {
+        if (sh.then == RESIDUAL) die(then, "plain, gelu or residual");
+        sh.then = (epilogue)(sh.then + 1);
+    }
+    for (; *texts; texts++) {
+        long long m, k, n;
+        if (sscanf(*texts, "%lldx%lldx%lld", &m, &k, &n) != 3) die(*texts, "MxKxN");
+        sh.m = m, sh.k = k, sh.n = n;
+        if (!sweep_shape(&sh, dtype, means)) die(*texts, "cannot be planned, or takes too long");
+    }
 }
 
 /* --- joined rows ----------------------------------------------------------------------------------------------------- */
@@ -550,7 +589,7 @@ int main(int argc, char **argv)
 {
     char library[160];
     int devices = 0;
-    if (argc < 2) die("arguments", "SEED SECONDS [DATATYPE], --join SECONDS [KxN...] or --orders [DATATYPE]");
+    if (argc < 2) die("arguments", "SEED SECONDS [DATATYPE], --shapes, --join SECONDS [KxN...] or --orders [DATATYPE]");
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
         fprintf(stderr, "sweep_matmul: no CUDA device: skipped\n");
         return 77;
@@ -565,7 +604,9 @@ int main(int argc, char **argv)
     printf("chip %d SMs, clusters %d %d %d, %s, copy %.0f GB/s\n", chip->sms, chip->clusters[1], chip->clusters[2],
            chip->clusters[3], library, ops_copy_gbs());
     const double until = seconds() + (argc > 2 ? atof(argv[2]) : 60);
-    if (strcmp(argv[1], "--orders") == 0)
+    if (strcmp(argv[1], "--shapes") == 0 && argc > 4)
+        sweep_given(argv[2], argv[3], argv + 4);
+    else if (strcmp(argv[1], "--orders") == 0)
         sweep_orders(argc > 2 ? argv[2] : NULL);
     else if (strcmp(argv[1], "--join") == 0)
         sweep_joined(argv + (argc > 2 ? 3 : 2), until);

@@ -27,7 +27,8 @@ typedef struct talk {
 
 static void wrong(const char *what, const talk *t)
 {
-    fprintf(stderr, "fuzz_http: %s\n%.*s\n", what, (int)(t->length < 4000 ? t->length : 4000), t->bytes);
+    fprintf(stderr, "%.*s\nfuzz_http: %s, of %zu bytes\n", (int)(t->length < 2000 ? t->length : 2000), t->bytes, what,
+            t->length);
     abort();
 }
 
@@ -179,6 +180,12 @@ static void differ(const char *what, const char *mine, size_t n, const char *oth
     abort();
 }
 
+/* By this program: more than it keeps, as several answers to GET /metrics are. */
+static bool is_cut(const talk *t)
+{
+    return t->length == OUTPUT_MAX;
+}
+
 /* In whatever letters. */
 static bool says_expect(const uint8_t *data, size_t size)
 {
@@ -199,8 +206,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         library = http_bed_open(false);
     }
     whole.length = http_bed_exchange(plain, data, size, size + 1, whole.bytes, OUTPUT_MAX);
+    if (is_cut(&whole)) return 0;
     const size_t n = alike(&whole, mine, &first);
     other.length = http_bed_exchange(plain, data, size, size / PIECES + 1, other.bytes, OUTPUT_MAX);
+    if (is_cut(&other)) return 0;
     size_t m = alike(&other, others, &ignored);
     const bool expects = says_expect(data, size);
     /* Whether a body that waits for leave has come when its head is refused says whether the connection can go on. */
@@ -210,6 +219,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     /* libmicrohttpd 0.9.75 sends 100 where no body follows, too, and then drops the answer if bytes lie behind the head. */
     if (first == 0 || expects) return 0;
     other.length = http_bed_exchange(library, data, size, size + 1, other.bytes, OUTPUT_MAX);
+    if (is_cut(&other)) return 0;
     m = alike(&other, others, &ignored);
     if (m != first || memcmp(mine, others, first) != 0) differ("the library answers otherwise", mine, first, others, m);
     return 0;

@@ -503,7 +503,6 @@ __global__ void __launch_bounds__(ATTENTION_WGMMA_THREADS, 1)
     const unsigned at = mm_shared_address(dynamic), queries = (at + 1023) & ~1023u, stages = queries + TILE::QUERY;
     const attention_stages<COLUMNS> ring(stages, mm_shared_address(barriers));
     if (a.starts) ks_start(site);
-    ks_let(site);
     if (threadIdx.x == 0) ring.make();
     __syncthreads();
     ks_await(site);

@@ -8,12 +8,6 @@
  * Threads  the lane's. */
 #include "cuda/backend/chain.h"
 
-/* How a chain's steps follow one another on chips that can (programmatic dependent launch): 0, each when the one in front has ended; each is
- * let begin 1, as soon as the one in front runs, or 2, when that one has waited itself. */
-#ifndef KS_CUDA_STEPS_EARLY
-#define KS_CUDA_STEPS_EARLY 2
-#endif
-
 const ks_chain_means ks_cuda_chain_means = {
     .alignment = KS_ALIGNMENT, .maps = KS_CUDA_FUSES_MAPS ? KS_CUDA_MAPS_DTYPES : 0, .residuals = true};
 
@@ -42,7 +36,7 @@ static ks_status plan_step(const ks_chip *chip, ks_step *step, int join_rows, ks
     if (status) return status;
     step->workspace_bytes = ks_align(chosen.workspace_bytes);
     step->unstamped = chosen.unstamped;
-    step->waits = KS_CUDA_STEPS_EARLY && chip->launches_early && chosen.early && are_fixed(step, chosen.early_fixed);
+    step->waits = chip->launches_early && chosen.early && are_fixed(step, chosen.early_fixed);
     memcpy(step->kernel, chosen.kernel_info.kernel, sizeof step->kernel);
     memcpy(step->algorithm, chosen.algorithm, sizeof step->algorithm);
     /* Where a library's kernels cannot be launched, our own need as much as there is. */
@@ -166,11 +160,11 @@ static bool begins_early(const ks_lane *lane, const ks_program *program, int num
     return number > 0 && program->step[number].waits && program->step[number - 1].waits && !is_timed(lane);
 }
 
-/* How the step lets the launch behind it begin: the next step's, or the one behind the chain. */
-static uint8_t lets_next(const ks_lane *lane, const chain_memory *m, const ks_program *program, int number)
+/* Whether the launch behind the step's begins while that one ends: the next step's, or the one behind the chain. */
+static bool lets_next(const ks_lane *lane, const chain_memory *m, const ks_program *program, int number)
 {
     const bool last = number + 1 == program->count;
-    return (last ? m->site->lets != 0 : begins_early(lane, program, number + 1)) ? KS_CUDA_STEPS_EARLY : 0;
+    return last ? m->site->steps & KS_STEP_LETS : begins_early(lane, program, number + 1);
 }
 
 bool ks_cuda_chain_lets(const ks_lane *lane, const ks_program *program)
@@ -187,9 +181,9 @@ static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_prog
     ks_site site = *m->site;
     ks_spec placed;
     site.behind = site.behind && number == 0;
-    site.waits = begins_early(lane, program, number);
-    site.lets = lets_next(lane, m, program, number);
-    place_step(m, step, site.behind || site.waits, &placed, &site.only);
+    site.steps = (begins_early(lane, program, number) ? KS_STEP_WAITS : 0) |
+                 (lets_next(lane, m, program, number) ? KS_STEP_LETS : 0);
+    place_step(m, step, site.behind || site.steps & KS_STEP_WAITS, &placed, &site.only);
     site.workspace_stride = step->workspace_bytes;
     site.completion += number > 0;
     site.node = (uint32_t)step->node[0];

@@ -34,7 +34,7 @@ const ks_spec *ks_cuda_chain_step_spec(const ks_plan *plan, const ks_step *step,
 
 /* --- chain.cu ---- */
 
-/* Whether the launch behind the last step, which waits, may begin while that runs: then site.lets says so. */
+/* Whether the launch behind the last step, which waits, may begin while that runs: then site.steps says so. */
 bool ks_cuda_chain_lets(const ks_lane *lane, const ks_program *program);
 /* The lane's batch is done: what each step took, where that was asked for. */
 void ks_cuda_chain_times(const ks_lane *lane, ks_batch *batch);

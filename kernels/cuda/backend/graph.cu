@@ -29,6 +29,8 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
         .job_table = mapped ? &lane->shared_device->job_table : NULL,
         .only = {.in = place.in, .out = place.out},
         .completion = mapped ? &lane->shared_device->completion : (ks_completion *)(void *)place.completion,
+        .steps = 0,
+        .node = 0,
         .ticket = (uint32_t *)lane->memory,
         .words = lane->words,
         .shown = lane->shared_device->words,
@@ -36,10 +38,7 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
         .workspace = lane->workspace,
         .workspace_stride = plan->workspace_bytes,
         .counters_stride = plan->counters,
-        .node = 0,
         .behind = false,
-        .waits = false,
-        .lets = 0,
     };
 }
 
@@ -132,7 +131,7 @@ static ks_status record_moved(ks_lane *lane, const ks_plan *plan, ks_error *erro
     const ks_place place = ks_cuda_place_of(lane, plan);
     const ks_site slot = ks_cuda_site_of(lane, plan, KS_PATH_MOVED);
     ks_site arena = ks_cuda_site_of(lane, plan, KS_PATH_COPIES);
-    arena.lets = early;
+    arena.steps = early ? KS_STEP_LETS : 0;
     const ks_join_side in = ks_cuda_join_whole(true, place.in, plan->in_bytes);
     ks_join_side out = ks_cuda_join_whole(false, place.out, plan->out_bytes);
     out.steps = (const ks_completion *)(const void *)place.completion;

@@ -69,11 +69,14 @@ typedef struct ks_completion {
 /* Completions in front of an out side: the launch's; of a chain its first step's, then one that the steps behind it write in turn. */
 enum { KS_COMPLETION_LINE = 2 };
 
-/* By value as each kernel's first argument: fixed for a lane. */
+/* By value as each kernel's first argument: fixed for a lane. What each launch on device memory looks at comes first: it lies in one line of
+ * constants, which come from far away. */
 typedef struct ks_site {
     const ks_job_table *job_table; /* mapped slots; NULL: device memory, one job, `only` */
     ks_job_sides only;
     ks_completion *completion;
+    uint32_t steps;   /* ks_site_steps, of a chain's step whose plan says `early` */
+    uint32_t node;    /* of a chain, whose step the launch is; 0: of none */
     uint32_t *ticket; /* device memory, 0 between launches */
     uint64_t *words;  /* mapped slots: the jobs' status words in device memory, 0 between launches, */
     uint64_t *shown;  /* and where the launch leaves them for the host, if one is not 0 */
@@ -81,12 +84,12 @@ typedef struct ks_site {
     unsigned char *workspace;
     size_t workspace_stride; /* bytes from one job's to the next */
     size_t counters_stride;  /* words, likewise */
-    uint32_t node;           /* of a chain, whose step the launch is; 0: of none */
-    bool
-        behind; /* device memory: a launch in front of the op's, which lets it begin early, writes the operands and has stamped the start */
-    bool waits; /* a chain's step, whose plan says `early`: its launch begins early, and its kernel waits: ks_await() */
-    uint8_t lets; /* likewise: the launch behind is, and the kernel lets it: 1, ks_let(); 2, ks_await(); 0: it is not */
+    /* On device memory a launch in front of the op's, which lets it begin early, writes the operands, and has stamped the start. */
+    bool behind;
 } ks_site;
+
+/* WAITS: the launch begins while the one in front ends, and its kernel waits for that. LETS: so does the launch behind. Both: ks_await(). */
+enum ks_site_steps { KS_STEP_WAITS = 1, KS_STEP_LETS = 2 };
 
 /* What a launch function would launch last: the kernel that does the work. */
 typedef struct ks_launch_note {
@@ -109,7 +112,7 @@ static inline unsigned ks_launch_attributes(const ks_site &site, bool early, cud
         attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attributes[count++].val.programmaticStreamSerializationAllowed = 1;
     }
-    if (KS_CUDA_STEPS_SHARED && (site.waits || site.lets)) {
+    if (KS_CUDA_STEPS_SHARED && site.steps) {
         attributes[count].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
         attributes[count++].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
     }
@@ -131,7 +134,7 @@ static cudaError_t ks_launch(void (*kernel)(ks_site, Taken...), dim3 grid, int t
         attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
         attributes[config.numAttrs++].val.cooperative = 1;
     }
-    config.numAttrs = ks_launch_attributes(site, site.waits, attributes, config.numAttrs);
+    config.numAttrs = ks_launch_attributes(site, site.steps & KS_STEP_WAITS, attributes, config.numAttrs);
     config.gridDim = grid;
     config.blockDim = dim3((unsigned)threads);
     config.dynamicSmemBytes = shared_bytes;
@@ -142,17 +145,12 @@ static cudaError_t ks_launch(void (*kernel)(ks_site, Taken...), dim3 grid, int t
 
 /* A step that begins early: the steps in front have ended, and what they wrote is seen. Each thread that reads what one of them may write, or
  * writes what one may read or write (operands, results, workspace, counters, status words), calls it first; and each launch calls it, so that
- * its end is the end of all in front of it. The start stamp of a step that waits is of no use, and may stand in front. */
+ * its end is the end of all in front of it. The step behind begins when all CTAs have come here, and takes what room is left. The start stamp of
+ * a step that waits is of no use, and may stand in front. */
 __device__ __forceinline__ void ks_await(const ks_site &site)
 {
-    if (site.waits) ks_launch_wait();
-    if (site.lets == 2) ks_launch_next();
-}
-
-/* The step behind begins as soon as all CTAs have come here, so all of them run, and its CTAs take what room is left. */
-__device__ __forceinline__ void ks_let(const ks_site &site)
-{
-    if (site.lets == 1) ks_launch_next();
+    if (site.steps & KS_STEP_WAITS) ks_launch_wait();
+    if (site.steps & KS_STEP_LETS) ks_launch_next();
 }
 
 /* Where the job lies, for the kernels of an op behind its first one. false: a surplus CTA of the bucket, which returns. */

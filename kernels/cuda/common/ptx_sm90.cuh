@@ -188,6 +188,7 @@ __device__ __forceinline__ void mm_wgmma_wait()
 #define MM_R64                                                                                                         \
     MM_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57," \
            "%58,%59,%60,%61,%62,%63"
+#define MM_R48 MM_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define MM_R96                                                                                                         \
     MM_R64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89," \
            "%90,%91,%92,%93,%94,%95"
@@ -208,6 +209,7 @@ __device__ __forceinline__ void mm_wgmma_wait()
 #define MM_SUMS_8 MM_D8(0)
 #define MM_SUMS_16 MM_D16(0)
 #define MM_SUMS_32 MM_D32(0)
+#define MM_SUMS_48 MM_D32(0), MM_D16(32)
 #define MM_SUMS_64 MM_D32(0), MM_D32(32)
 #define MM_SUMS_96 MM_D32(0), MM_D32(32), MM_D32(64)
 #define MM_SUMS_128 MM_D32(0), MM_D32(32), MM_D32(64), MM_D32(96)
@@ -224,6 +226,8 @@ __device__ __forceinline__ void mm_wgmma(float (&d)[N / 2], uint64_t da, uint64_
         MM_WGMMA("m64n32k16", MM_R16, "16", "17", "18", "19", MM_SUMS_16);
     } else if constexpr (N == 64) {
         MM_WGMMA("m64n64k16", MM_R32, "32", "33", "34", "35", MM_SUMS_32);
+    } else if constexpr (N == 96) {
+        MM_WGMMA("m64n96k16", MM_R48, "48", "49", "50", "51", MM_SUMS_48);
     } else if constexpr (N == 128) {
         MM_WGMMA("m64n128k16", MM_R64, "64", "65", "66", "67", MM_SUMS_64);
     } else if constexpr (N == 192) {

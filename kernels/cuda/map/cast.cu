@@ -52,7 +52,6 @@ __global__ void __launch_bounds__(MAP_THREADS) map_cast(ks_site site, const __gr
     constexpr int N = 16 / (FROM > TO ? FROM : TO), V = cast_vectors(FROM, TO);
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
-    ks_let(site);
     ks_await(site);
     const int64_t first = (int64_t)blockIdx.x * s.rounds * blockDim.x + threadIdx.x;
     const unsigned char *in = job.in + s.operand[0].offset;

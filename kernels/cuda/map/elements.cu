@@ -107,7 +107,6 @@ __global__ void __launch_bounds__(MAP_THREADS) map_elements(ks_site site, const 
 {
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
-    ks_let(site);
     ks_await(site);
     const int64_t first = (int64_t)blockIdx.x * (MAP_ELEMENTS_AHEAD * blockDim.x) + threadIdx.x;
     uint64_t r[KS_MAP_OPERANDS][MAP_ELEMENTS_AHEAD];

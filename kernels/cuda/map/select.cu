@@ -7,7 +7,6 @@ __global__ void __launch_bounds__(MAP_THREADS) map_select(ks_site site, const __
     constexpr int N = 16 / BYTES, V = MAP_MORE_VECTORS;
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
-    ks_let(site);
     ks_await(site);
     const int64_t first = (int64_t)blockIdx.x * s.rounds * blockDim.x + threadIdx.x;
     map_raw r[3][V];

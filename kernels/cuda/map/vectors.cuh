@@ -357,7 +357,6 @@ __global__ void __launch_bounds__(MAP_THREADS) map_vectors(ks_site site, const _
     constexpr int N = Family::N, V = K == 1 ? MAP_ONE_VECTORS : MAP_MORE_VECTORS, BYTES = (int)sizeof(T);
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
-    ks_let(site);
     ks_await(site);
     const int64_t first = (int64_t)blockIdx.x * s.rounds * blockDim.x + threadIdx.x;
     map_raw r[K][V];

@@ -290,7 +290,8 @@ __device__ __forceinline__ void mm_batch_store(const mm_args &args, const mm_out
         const mm_line<typename TILE::element> added = next;
         const int then = four + TILE::GROUP;
         next = mm_read_residual(args, out, then / (TILE::N / 4), then % (TILE::N / 4) * 4);
-        mm_store_four(args, out, row, column, *(const mm_four<float> *)(plane + row * TILE::SUM_PITCH + column), added);
+        mm_store_four<false>(args, out, row, column, *(const mm_four<float> *)(plane + row * TILE::SUM_PITCH + column),
+                             added);
     }
 }
 

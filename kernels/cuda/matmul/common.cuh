@@ -20,6 +20,14 @@ enum { KS_MATMUL_CLUSTER_MAX = 8 };
 /* The last: INPUT1 was there before; of kernels past shared memory (gemv.cuh), B. */
 enum mm_packed { MM_PACKED_NOT, MM_PACKED, MM_PACKED_INPUT0 };
 
+/* How many columns of a tile a box of a TMA copy has where rows lie across K: 128 bytes of them, or half as many where a tile's are not whole
+ * such boxes; a narrow tile's in one. */
+constexpr int mm_box_columns(int across, int element_bytes)
+{
+    const int line = 128 / element_bytes;
+    return across < line ? across : across % line == 0 ? line : line / 2;
+}
+
 /* Stored rows of contiguous elements: along K, or across it. */
 typedef struct mm_operand {
     size_t at;    /* bytes from the job's in side; packed, they lead into the workspace */

@@ -169,13 +169,13 @@ __device__ __forceinline__ mm_line<T> mm_read_residual(const mm_args &args, cons
     return line;
 }
 
-/* Four neighbours of a tile's row. */
-template <typename T, typename S>
+/* Four neighbours of a tile's row. PLAIN: it is known that args.plain. */
+template <bool PLAIN, typename T, typename S>
 __device__ __forceinline__ void mm_store_four(const mm_args &args, const mm_out<T> &out, int row, int column,
                                               mm_four<S> sum, const mm_line<T> &added)
 {
     if (row >= out.rows || column >= out.columns) return;
-    if (!args.plain) {
+    if (!PLAIN && !args.plain) {
         S bias[4], residual[4];
 #pragma unroll
         for (int e = 0; e < 4; e++) {
@@ -359,47 +359,24 @@ __device__ __forceinline__ void mm_cluster_reduce(const mm_planes<TILE> &planes,
 }
 #endif
 
-/* All CTA's threads have stored their sums. */
-template <typename T, typename TILE>
-__device__ __forceinline__ void mm_reduce_and_store(const ks_site &site, const mm_args &args, const mm_unit &unit,
-                                                    const ks_job_sides &job, typename mm_sum<T>::type *sums)
+/* What this CTA, the rank-th of its cluster, stores of a tile, from its own first plane or, without a cluster, from all planes. A plain product's
+ * code is its own: small ones took 0.2 us more where they passed by what is done with a residual. */
+template <bool PLAIN, typename T, typename TILE>
+__device__ __forceinline__ void mm_store_share(const ks_site &site, const mm_args &args, const mm_unit &unit,
+                                               const mm_out<T> &out, const mm_planes<TILE> &planes, unsigned rank)
 {
     typedef typename mm_sum<T>::type S;
-    enum { M = TILE::M, N = TILE::N, THREADS = TILE::THREADS, FOURS = M * N / 4 };
+    enum { THREADS = TILE::THREADS, FOURS = TILE::M * TILE::N / 4 };
     __shared__ int last;
-    const mm_out<T> out = mm_out_at<T, TILE>(args, unit, job);
-    const int share = FOURS >> args.cluster_log2;
-    unsigned rank = 0;
-    const mm_planes<TILE> planes = {sums, (bool)args.swap_ab};
-    auto residual = [&](int four) { return mm_read_residual(args, out, planes.row(four), planes.column(four)); };
-    auto store = [&](int four, const mm_four<S> &sum, const mm_line<T> &added) {
-        mm_store_four(args, out, planes.row(four), planes.column(four),
-                      TILE::MMA ? sum : mm_rotate_back(sum, planes.row(four)), added);
-    };
-
-    __syncthreads();
-#ifdef KS_MATMUL_CLUSTERS
-    if (args.cluster > 1) {
-        rank = mm_cluster_rank();
-        if (TILE::PLANES > 1) { /* its own share it reads from all planes */
-#pragma unroll 2
-            for (int i = threadIdx.x; i < FOURS - share; i += THREADS) {
-                const int four = i < (int)rank * share ? i : i + share;
-                planes.write(four, planes.sum(four));
-            }
-        }
-        mm_cluster_sync();
-    }
-#endif
-    const int begin = (int)rank * share, end = begin + share;
+    const int share = FOURS >> args.cluster_log2, begin = (int)rank * share, end = begin + share;
     mm_four<S> *partial = (mm_four<S> *)ks_workspace(site) + (size_t)unit.tile * args.splits * FOURS;
-#ifdef KS_MATMUL_CLUSTERS
-    constexpr int HALF = FOURS / 2 / THREADS; /* a thread's fours of half a tile */
-    if (args.cluster == 2)
-        mm_cluster_reduce<2, (HALF < 1 ? 1 : HALF < 4 ? HALF : 4)>(planes, begin, end, rank, args.cluster);
-    else if (args.cluster > 2)
-        mm_cluster_reduce<KS_MATMUL_CLUSTER_MAX, 1>(planes, begin, end, rank, args.cluster);
-#endif
+    auto residual = [&](int four) {
+        return PLAIN ? mm_line<T>() : mm_read_residual(args, out, planes.row(four), planes.column(four));
+    };
+    auto store = [&](int four, const mm_four<S> &sum, const mm_line<T> &added) {
+        mm_store_four<PLAIN>(args, out, planes.row(four), planes.column(four),
+                             TILE::MMA ? sum : mm_rotate_back(sum, planes.row(four)), added);
+    };
     mm_line<T> next = residual(begin + threadIdx.x); /* one ahead */
 #pragma unroll 1
     for (int four = begin + threadIdx.x; four < end; four += THREADS) {
@@ -432,6 +409,46 @@ __device__ __forceinline__ void mm_reduce_and_store(const ks_site &site, const m
             }
         }
     }
+}
+
+/* All CTA's threads have stored their sums. */
+template <typename T, typename TILE>
+__device__ __forceinline__ void mm_reduce_and_store(const ks_site &site, const mm_args &args, const mm_unit &unit,
+                                                    const ks_job_sides &job, typename mm_sum<T>::type *sums)
+{
+    typedef typename mm_sum<T>::type S;
+    enum { M = TILE::M, N = TILE::N, THREADS = TILE::THREADS, FOURS = M * N / 4 };
+    const mm_out<T> out = mm_out_at<T, TILE>(args, unit, job);
+    const int share = FOURS >> args.cluster_log2;
+    unsigned rank = 0;
+    const mm_planes<TILE> planes = {sums, (bool)args.swap_ab};
+
+    __syncthreads();
+#ifdef KS_MATMUL_CLUSTERS
+    if (args.cluster > 1) {
+        rank = mm_cluster_rank();
+        if (TILE::PLANES > 1) { /* its own share it reads from all planes */
+#pragma unroll 2
+            for (int i = threadIdx.x; i < FOURS - share; i += THREADS) {
+                const int four = i < (int)rank * share ? i : i + share;
+                planes.write(four, planes.sum(four));
+            }
+        }
+        mm_cluster_sync();
+    }
+#endif
+    const int begin = (int)rank * share, end = begin + share;
+#ifdef KS_MATMUL_CLUSTERS
+    constexpr int HALF = FOURS / 2 / THREADS; /* a thread's fours of half a tile */
+    if (args.cluster == 2)
+        mm_cluster_reduce<2, (HALF < 1 ? 1 : HALF < 4 ? HALF : 4)>(planes, begin, end, rank, args.cluster);
+    else if (args.cluster > 2)
+        mm_cluster_reduce<KS_MATMUL_CLUSTER_MAX, 1>(planes, begin, end, rank, args.cluster);
+#endif
+    if (args.plain)
+        mm_store_share<true>(site, args, unit, out, planes, rank);
+    else
+        mm_store_share<false>(site, args, unit, out, planes, rank);
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_leave();
 #endif

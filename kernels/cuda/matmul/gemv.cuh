@@ -278,7 +278,6 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     extern __shared__ __align__(16) unsigned char mm_shared[];
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
-    ks_let(site);
     const bool ahead = mm_skinny_ahead(args);
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
@@ -401,7 +400,6 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     extern __shared__ __align__(16) unsigned char mm_shared[];
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
-    ks_let(site);
     mm_skinny_ahead(args);
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();

@@ -47,7 +47,7 @@ static bool make_map(const mm_problem *p, int table, int depth, const unsigned c
                      CUtensorMap *map)
 {
     const mm_operand *o = m->operand;
-    const int size = p->element_bytes, width = m->along_k || m->tile * size > 128 ? 128 / size : m->tile;
+    const int size = p->element_bytes, width = m->along_k ? 128 / size : mm_box_columns(m->tile, size);
     const cuuint64_t inner = (cuuint64_t)(m->along_k ? p->shape.k : m->across);
     const cuuint64_t rows = (cuuint64_t)(m->along_k ? m->across : p->shape.k), row_bytes = ks_align(inner * size);
     /* A single row or matrix has no distance to the next. */
@@ -120,7 +120,7 @@ ks_status mm_launch(const mm_problem *p, const ks_matmul_candidate *candidate, c
         attribute->val.clusterDim.y = attribute->val.clusterDim.z = 1;
     }
     /* Threads that copy odd rows wait for a chain's step alone, kernels of many small matrices never. */
-    if (site->waits || (site->behind && !fit.kernel.odd && !fit.kernel.matrices))
+    if (site->steps & KS_STEP_WAITS || (site->behind && !fit.kernel.odd && !fit.kernel.matrices))
         fit.args.packed = !candidate->packed && p->spec->in[mm_fixed_input(&fit.kernel, candidate)].fixed
                               ? MM_PACKED_INPUT0
                               : MM_PACKED;

@@ -242,10 +242,10 @@ static double predict_tile(const mm_problem *p, const mm_fit *fit, const mm_chip
 
 /* What one of an operand's bytes counts for: a row that does not start on a line is read with parts of others, and a box that is
  * narrower than a line asks for it as often as a wide one. tile: across K, of one CTA. */
-static double bytes_times(const mm_operand *o, bool along_k, double tile, const mm_half_costs *c)
+static double bytes_times(const mm_operand *o, bool along_k, int tile, const mm_half_costs *c)
 {
     const bool unaligned = o->pitch % 64 != 0;
-    const double narrow = along_k || tile >= 64 ? 0 : 64 / tile - 1;
+    const double narrow = along_k ? 0 : 64.0 / mm_box_columns(tile, 2) - 1;
     return (1 + (unaligned ? c->unaligned : 0)) * (1 + c->narrow * narrow);
 }
 
@@ -253,7 +253,7 @@ static double bytes_times(const mm_operand *o, bool along_k, double tile, const 
 static double unit_bytes(const mm_problem *p, const mm_fit *fit, const mm_waves *w, const mm_half_costs *c)
 {
     const mm_kernel *kernel = &fit->kernel;
-    const double m = (double)kernel->m / kernel->by_m, n = (double)kernel->n / kernel->by_n;
+    const int m = kernel->m / kernel->by_m, n = kernel->n / kernel->by_n;
     return (w->rows * bytes_times(&fit->args.a, fit->layout.a_k, m, c) +
             w->columns * bytes_times(&fit->args.b, fit->layout.b_k, n, c)) *
            ceil((double)p->shape.k / w->slices) * p->element_bytes;

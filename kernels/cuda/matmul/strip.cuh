@@ -154,7 +154,6 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     extern __shared__ __align__(1024) unsigned char mm_strip_shared[];
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
-    ks_let(site);
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
 #endif

@@ -160,7 +160,6 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     extern __shared__ __align__(16) unsigned char mm_shared[];
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
-    ks_let(site);
     mm_begin(site, args);
     ks_await(site);
     const mm_unit unit = mm_unit_at(args, blockIdx.x);

@@ -28,7 +28,7 @@ static cudaError_t norm_run(const norm_launch &go, void (*kernel)(ks_site, norm_
     config.dynamicSmemBytes = go.shared_bytes;
     config.stream = go.stream;
     config.attrs = attributes;
-    config.numAttrs = ks_launch_attributes(go.site, go.site.waits, attributes, 1);
+    config.numAttrs = ks_launch_attributes(go.site, go.site.steps & KS_STEP_WAITS, attributes, 1);
     return cudaLaunchKernelEx(&config, kernel, go.site, go.s, given...);
 }
 

@@ -240,7 +240,6 @@ __global__ void __launch_bounds__(NORM_BLOCK_THREADS, 1)
     __shared__ norm_messages messages;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
-    ks_let(site);
     const norm_part part = norm_part_of<CLUSTER>(s.length / E, cluster, share);
     const norm_rows<T, V> rows = {s, job, part};
     const int group = blockIdx.x / part.cluster, groups = gridDim.x / part.cluster;

@@ -88,7 +88,6 @@ __global__ void __launch_bounds__(NORM_SUBWARP_THREADS, V == 4 || sizeof(W) != s
     typedef typename ks_element<T>::math M;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
-    ks_let(site);
     const int lane_id = threadIdx.x & ((1 << shift) - 1), subwarp = threadIdx.x >> shift,
               together = blockDim.x >> shift, step = 1 << shift, count = (int)s.length / E;
     const bool affine = s.weight || s.bias;

@@ -1,6 +1,6 @@
 /* FP16 and BF16 on tensor cores: the rows. Batches of small matrices first; then mma.sync's tiles, of which the low ones stream a
  * wide operand past few rows, 32 x 32 is for latency, one warp for batches; then wgmma's and the skinny ones. Narrow tiles of
- * wgmma give the whole chip work where there is little; those of two CTAs halve what is read of one operand; 192 columns are for
+ * wgmma give the whole chip work where there is little; those of two CTAs halve what is read of one operand; 96 and 192 columns are for
  * outputs that are just one wave of it. 2x: a tile of two CTAs; x2: two CTAs to an SM; odd: A's rows start anywhere. */
 #ifndef KS_MATMUL_HALF_CUH
 #define KS_MATMUL_HALF_CUH
@@ -54,6 +54,7 @@ static constexpr mm_row mm_half_rows[] = {
     mm_wgmma<mm_wgmma_tile<T, 1, 32, 14, 1, 1, 2>>("wgmma 2x 64x32", {1.36f, 0.162f}),
     mm_wgmma<mm_wgmma_tile<T, 2, 192, 5, 1>>("wgmma 128x192", {3.21f, 0.343f}),
     mm_wgmma<mm_wgmma_tile<T, 1, 192, 6, 1, 2, 1>>("wgmma 2x 64x192", {2.68f, 0.244f}),
+    mm_wgmma<mm_wgmma_tile<T, 1, 96, 8, 1, 1, 1, true>>("wgmma 64x96", {1.87f, 0.135f}),
 };
 
 #endif

@@ -1,5 +1,5 @@
-/* 16 bits, where lines of the output are whole vectors of 16 bytes: a tile's sums pass through shared memory from wgmma's order to the
- * output's, and a thread then stores 8 neighbours of a line at a time. */
+/* 16 bits, where lines of the output are whole vectors of 16 bytes, as its bias and lines of its residual then are: a tile's sums pass through
+ * shared memory from wgmma's order to the output's, and a thread then stores 8 neighbours of a line at a time. */
 #ifndef KS_MATMUL_WGMMA_LINES_CUH
 #define KS_MATMUL_WGMMA_LINES_CUH
 
@@ -14,13 +14,19 @@ __device__ __forceinline__ bool mm_is_lines(const mm_args &args)
     return !TILE::WIDE && args.cluster * args.splits == 1 && (args.swap_ab ? args.m : args.n) % 8 == 0;
 }
 
+/* Of a tile's blocks of columns. */
+template <typename TILE>
+constexpr int mm_blocks_at_once = TILE::BLOCKS % 8 == 0   ? 8
+                                  : TILE::BLOCKS % 4 == 0 ? 4
+                                                          : TILE::BLOCKS;
+
 /* Up to 64 columns of a warp at a time, in lines of 16 bytes; `scratch` is the warp's own. */
 template <typename TILE>
 __device__ __forceinline__ void mm_wgmma_store_lines(const mm_args &args, const mm_out<typename TILE::element> &out,
                                                      const float (&sum)[TILE::SUMS], unsigned char *scratch)
 {
     typedef typename TILE::element T;
-    constexpr int SOME = TILE::BLOCKS < 8 ? TILE::BLOCKS : 8;
+    constexpr int SOME = mm_blocks_at_once<TILE>;
     const int lane_id = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
     const mm_int pitch = args.swap_ab ? args.m : args.n;
     const int along_end = args.swap_ab ? out.rows : out.columns, lines_end = args.swap_ab ? out.columns : out.rows;
@@ -96,18 +102,6 @@ struct mm_chunk {
     }
 };
 
-/* 8 neighbours, which may start anywhere. */
-template <typename T>
-__device__ __forceinline__ uint4 mm_read_eight(const T *from)
-{
-    if ((uintptr_t)from % sizeof(uint4) == 0) return *(const uint4 *)from;
-    uint32_t word[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        word[i] = ((const uint16_t *)from)[i * 2] | (uint32_t)((const uint16_t *)from)[i * 2 + 1] << 16;
-    return make_uint4(word[0], word[1], word[2], word[3]);
-}
-
 template <typename T>
 __device__ __forceinline__ void mm_widen_eight(const uint4 &eight, float *to)
 {
@@ -127,7 +121,7 @@ struct mm_line_residuals {
                                          const chunk &from, int i, int to)
     {
         eight[to][i] =
-            from.is_inside(args, i) ? mm_read_eight(out.residual + from.vector(args, i)) : make_uint4(0, 0, 0, 0);
+            from.is_inside(args, i) ? *(const uint4 *)(out.residual + from.vector(args, i)) : make_uint4(0, 0, 0, 0);
     }
     __device__ __forceinline__ void begin(const mm_args &args, const mm_out<typename TILE::element> &out)
     {
@@ -192,14 +186,14 @@ __device__ __forceinline__ void mm_wgmma_finish_lines(const mm_args &args, const
     for (int i = 0; i < mm_line_residuals<TILE>::AHEAD; i++) from.step(args);
     const T *bias = out.bias + (args.swap_ab ? threadIdx.x / 32 * 16 + lane_id % 2 * 8 : lane_id % chunk::BLOCKS * 8);
     uint4 biases = {};
-    if (args.biased && to.along > 0) biases = mm_read_eight(bias);
+    if (args.biased && to.along > 0) biases = *(const uint4 *)bias;
 #pragma unroll 1
     for (int c = 0; c < chunk::CHUNKS; c++, to.step(args), from.step(args)) {
         float bias_of[SOME * 8];
 #pragma unroll
         for (int i = 0; i < SOME; i++) mm_widen_eight<T>(biases, bias_of + i * 8);
         if (args.biased && !args.swap_ab && to.along > chunk::BLOCKS * 8)
-            biases = mm_read_eight(bias += chunk::BLOCKS * 8);
+            biases = *(const uint4 *)(bias += chunk::BLOCKS * 8);
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < chunk::CHUNKS; i++)

@@ -131,7 +131,6 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     }
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
     if (!args.packed) ks_start(site);
-    ks_let(site);
     ks_await(site);
     const ks_job_sides job = site.only;
     const unsigned units = mm_wgmma_units(args);

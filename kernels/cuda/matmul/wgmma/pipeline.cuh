@@ -49,7 +49,7 @@ template <typename T, int ACROSS, bool K_CONTIGUOUS, int PARTS>
 __device__ __forceinline__ void mm_wgmma_load(unsigned to, const CUtensorMap *map, unsigned barrier, mm_wgmma_box box,
                                               int part, unsigned peers)
 {
-    constexpr int LINE = 128 / (int)sizeof(T), WIDTH = ACROSS < LINE ? ACROSS : LINE,
+    constexpr int LINE = 128 / (int)sizeof(T), WIDTH = mm_box_columns(ACROSS, (int)sizeof(T)),
                   ROWS = (K_CONTIGUOUS ? ACROSS : LINE) / PARTS;
     if constexpr (K_CONTIGUOUS) {
         mm_tma_load(to + part * ROWS * 128, map, barrier, box.k, box.across + part * ROWS, box.matrix, peers);

@@ -11,23 +11,23 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Shared-memory matrix descriptor: rows of 128 bytes, or of ACROSS values of 2, that are swizzled as wide as they are.
- * Along K: groups of 8 rows are 1024 bytes apart. Across: groups of 8 values of K are 8 rows apart, and blocks of 64 across
- * are 8192. Rows of 16 bytes have no swizzle, and there the first distance is K's. */
+/* Shared-memory matrix descriptor: rows of 128 bytes, or across K of as many values as a box has, that are swizzled as wide as they are.
+ * Along K: groups of 8 rows are 1024 bytes apart. Across: groups of 8 values of K are 8 rows apart, and boxes of 64 rows stand behind each
+ * other. Rows of 16 bytes have no swizzle, and there the first distance is K's. */
 template <int ACROSS, bool K_CONTIGUOUS>
 __device__ __forceinline__ uint64_t mm_descriptor(unsigned at)
 {
-    constexpr bool NARROW = !K_CONTIGUOUS && ACROSS < 64;
-    constexpr uint64_t ROW = NARROW ? ACROSS * 2 : 128, SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : ROW == 32 ? 3 : 0;
-    constexpr uint64_t LEADING = K_CONTIGUOUS ? 1 : ROW == 128 ? 8192 >> 4 : 8 * ROW >> 4, STRIDE = 8 * ROW >> 4;
+    constexpr uint64_t ROW = K_CONTIGUOUS ? 128 : mm_box_columns(ACROSS, 2) * 2, SWIZZLE = ROW == 128  ? 1
+                                                                                           : ROW == 64 ? 2
+                                                                                           : ROW == 32 ? 3
+                                                                                                       : 0;
+    constexpr uint64_t LEADING = K_CONTIGUOUS ? 1 : (ROW == 16 ? 8 : 64) * ROW >> 4, STRIDE = 8 * ROW >> 4;
     return (uint64_t)((at & 0x3FFFF) >> 4) | LEADING << 16 | STRIDE << 32 | SWIZZLE << 62;
 }
 
 /* From one instruction's 32 bytes of K to the next. */
 template <int ACROSS, bool K_CONTIGUOUS>
-constexpr unsigned mm_descriptor_step = K_CONTIGUOUS  ? 32
-                                        : ACROSS < 64 ? 32 * ACROSS
-                                                      : 2048;
+constexpr unsigned mm_descriptor_step = K_CONTIGUOUS ? 32 : 32 * mm_box_columns(ACROSS, 2);
 
 /* The first of the two rows of a warpgroup's 64 whose sums a thread has; the second is 8 further. From registers A's rows
  * may come in any order: there the second is the next one, and a thread reads both at once; the four pairs of half a warp,

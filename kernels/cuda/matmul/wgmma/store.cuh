@@ -212,7 +212,7 @@ __device__ __forceinline__ void mm_wgmma_store_words(const mm_args &args, const 
                                                      const float (&sum)[TILE::SUMS], unsigned char *scratch)
 {
     typedef typename TILE::element T;
-    constexpr int SOME = TILE::BLOCKS < 8 ? TILE::BLOCKS : 8;
+    constexpr int SOME = mm_blocks_at_once<TILE>;
     const int lane_id = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, row = threadIdx.x / 128 * 64;
     const mm_int pitch = args.swap_ab ? args.m : args.n;
     const int along_end = args.swap_ab ? out.rows : out.columns, lines_end = args.swap_ab ? out.columns : out.rows;

@@ -113,7 +113,6 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_arrive_relaxed();
         if constexpr (TILE::GIVES) mm_registers_take<TILE::CONSUMER_REGISTERS>();
         if (!args.packed) ks_start(site);
-        ks_let(site);
         mm_barriers_wait<TILE>();
         ks_await(site);
         /* The peers' barriers are ready, while the first stage is on its way. Not later, at the first release: racecheck
