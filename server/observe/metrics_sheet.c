@@ -20,6 +20,12 @@ static const family families[] = {
 #include "observe/metrics.def"
 };
 
+static void put_about(ks_sheet *sheet, const char *what, const char *suffix, const char *text)
+{
+    const char *const parts[] = {what, families[sheet->family].name, suffix, " ", text, "\n"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) ks_text_puts(sheet->out, parts[i]);
+}
+
 void ks_sheet_begin(ks_sheet *sheet, int id)
 {
     static const char *const words[][2] = {[COUNTER] = {"counter", "counter"}, [BARE_COUNTER] = {"counter", "counter"},
@@ -30,9 +36,9 @@ void ks_sheet_begin(ks_sheet *sheet, int id)
     const char *suffix = sheet->openmetrics ? "" : f->kind == COUNTER ? "_total" : f->kind == INFO ? "_info" : "";
     sheet->labels = 0;
     sheet->series_bytes = 0;
-    ks_text_printf(sheet->out, "# HELP %s%s %s\n# TYPE %s%s %s\n", f->name, suffix, f->help, f->name, suffix,
-                   words[f->kind][sheet->openmetrics]);
-    if (sheet->openmetrics && f->unit[0]) ks_text_printf(sheet->out, "# UNIT %s %s\n", f->name, f->unit);
+    put_about(sheet, "# HELP ", suffix, f->help);
+    put_about(sheet, "# TYPE ", suffix, words[f->kind][sheet->openmetrics]);
+    if (sheet->openmetrics && f->unit[0]) put_about(sheet, "# UNIT ", "", f->unit);
 }
 
 void ks_sheet_label(ks_sheet *sheet, int place, const char *name, const char *value)
@@ -43,16 +49,23 @@ void ks_sheet_label(ks_sheet *sheet, int place, const char *name, const char *va
     sheet->series_bytes = 0;
 }
 
-static void put_label(ks_sheet *sheet, const char *separator, const char *name, const char *value)
+/* In one piece: a document has thousands of them. */
+static void put_label(ks_sheet *sheet, char separator, const char *name, const char *value)
 {
-    ks_text_puts(sheet->out, separator);
-    ks_text_puts(sheet->out, name);
-    ks_text_puts(sheet->out, "=\"");
-    for (const char *c = value; *c; c++) {
-        if (*c == '\\' || *c == '"') ks_text_add(sheet->out, "\\", 1);
-        ks_text_add(sheet->out, *c == '\n' ? "\\n" : c, *c == '\n' ? 2 : 1);
+    const size_t named = strlen(name), most = named + 2 * strlen(value) + 4;
+    char *at = ks_text_room(sheet->out, most);
+    if (!at) return;
+    const char *const begin = at;
+    *at++ = separator;
+    memcpy(at, name, named);
+    at += named;
+    *at++ = '=', *at++ = '"';
+    for (; *value; value++) {
+        if (*value == '\\' || *value == '"' || *value == '\n') *at++ = '\\';
+        *at++ = *value == '\n' ? 'n' : *value;
     }
-    ks_text_puts(sheet->out, "\"");
+    *at++ = '"';
+    sheet->out->length += (size_t)(at - begin);
 }
 
 /* Name and labels of a line; le: one more label, or NULL. A histogram's buckets differ in le alone: what stands before it is
@@ -69,7 +82,7 @@ static void put_series(ks_sheet *sheet, const char *suffix, const char *le)
         sheet->series_at = out->length;
         ks_text_puts(out, families[sheet->family].name);
         ks_text_puts(out, suffix);
-        for (int i = 0; i < sheet->labels; i++) put_label(sheet, i ? "," : "{", sheet->names[i], sheet->values[i]);
+        for (int i = 0; i < sheet->labels; i++) put_label(sheet, i ? ',' : '{', sheet->names[i], sheet->values[i]);
         if (le) ks_text_puts(out, sheet->labels ? ",le=\"" : "{le=\"");
         sheet->series_bytes = out->length - sheet->series_at;
         sheet->suffix = suffix, sheet->bucket = le != NULL;
