@@ -28,7 +28,8 @@ typedef struct maps_function {
     uint8_t function, operands, out, to;
     int8_t from[KS_MAP_OPERANDS]; /* registers; -1: a */
     bool truth, quick;            /* quick: for results of 16 bits, as map's kernels have it */
-    bool hands_on; /* where, whose result has its operands' datatype already: rounding would end FP8E5M2's infinities */
+    /* where and cast, whose result has its operands' datatype already: rounding would end FP8E5M2's infinities. */
+    bool hands_on;
     bool goes_on, kept; /* from[0] is the result in front; the result is read but by the next function's from[0] */
 } maps_function;
 
@@ -296,7 +297,7 @@ static maps_function function_of(const ks_maps_function *given)
     f.b = (float)w->b;
     f.operands = (uint8_t)w->operands;
     f.out = (uint8_t)w->out;
-    f.hands_on = w->function == KS_MAP_WHERE && w->dtype == w->out;
+    f.hands_on = (w->function == KS_MAP_WHERE || w->function == KS_MAP_CAST) && w->dtype == w->out;
     f.to = (uint8_t)given->to;
     for (int k = 0; k < KS_MAP_OPERANDS; k++) f.from[k] = (int8_t)given->from[k];
     f.quick = half && (w->function == KS_MAP_EXP || w->function == KS_MAP_SIGMOID || w->function == KS_MAP_GELU ||
