@@ -357,6 +357,39 @@ static void random_chains_are_near_float64(void **state)
     }
 }
 
+/* All of FP8E5M2's numbers, infinities among them, twice to their own datatype: a cast that rounds would end the infinities. */
+static void casts_to_their_own_datatype_hand_on(void **state)
+{
+    (void)state;
+    enum { COUNT = 256, INFINITE = 0x7C };
+    ks_error error;
+    maps_case c = {.inputs = 1, .tensor = {{.dtype = KS_FP8E5M2, .rank = 1, .dims = {COUNT}}}};
+    assert_int_equal(ks_tensor_measure(c.tensor, "drawn", &error), KS_OK);
+    uint8_t *values = c.memory[0] = malloc(COUNT);
+    assert_non_null(values);
+    for (int i = 0; i < COUNT; i++) values[i] = (uint8_t)((i & 0x7F) > INFINITE ? (i & 0x80) | INFINITE : i);
+    for (; c.functions < 2; c.functions++) {
+        ks_spec *spec = &c.one[c.functions];
+        const int from = c.functions ? KS_MAPS_INPUTS : 0;
+        ks_spec_init(spec, &ks_op_map);
+        spec->params[KS_MAP_OP].i = KS_MAP_CAST;
+        spec->params[KS_MAP_OUT].i = KS_FP8E5M2 + 1;
+        spec->given = 1;
+        spec->in[0] = c.tensor[from];
+        assert_int_equal(ks_op_map.resolve(spec, &error), KS_OK);
+        for (int k = 0; k < KS_MAP_OPERANDS; k++) c.operand[c.functions][k] = k ? -1 : from;
+        c.function[c.functions] = (ks_maps_function){.work = ks_map_work_of(spec), .from = {(int8_t)from, -1, -1}};
+        c.tensor[KS_MAPS_INPUTS + c.functions] = spec->out[0];
+    }
+    try_case(-1, &c);
+    for (int b = 0; b < 2; b++) {
+        if (!harnesses[b]) continue;
+        try_case(b, &c);
+        assert_memory_equal(c.memory[KS_MAPS_INPUTS + 1], values, COUNT);
+    }
+    drop_case(&c);
+}
+
 /* What is written is what is read, and registers of values that are still read are not given away. */
 static void functions_are_kept(void **state)
 {
@@ -394,6 +427,7 @@ int main(void)
 {
     values_seed();
     const struct CMUnitTest tests[] = {cmocka_unit_test(functions_are_kept),
+                                       cmocka_unit_test(casts_to_their_own_datatype_hand_on),
                                        cmocka_unit_test(random_chains_have_the_bits_of_their_functions),
                                        cmocka_unit_test(random_chains_are_near_float64)};
     const char *only = getenv("KS_ONLY");
