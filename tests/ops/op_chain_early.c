@@ -113,7 +113,7 @@ static void end(block *b)
     for (int i = 0; i < b->chain.constants; i++) free(b->memory[i]);
 }
 
-/* x + attention(norm(x)), and that + MLP(norm(that)). */
+/* x + attention(norm(x)), and that + MLP(norm(that)); then a map that no product takes. */
 static void make_encoder(block *b, int64_t rows, int64_t width)
 {
     const int64_t wide = 2 * width, depth = width / HEADS;
@@ -138,7 +138,8 @@ static void make_encoder(block *b, int64_t rows, int64_t width)
                   attended = add_map(b, "add", 0, product), again = add_node(b, "norm", attended, g2, b2),
                   hidden = add_node(b, "matmul", again, up, up_bias);
     set_param(last(b), "activation", "gelu");
-    b->chain.output[0] = add_map(b, "add", attended, add_node(b, "matmul", hidden, down, down_bias));
+    const int16_t sum = add_map(b, "add", attended, add_node(b, "matmul", hidden, down, down_bias));
+    b->chain.output[0] = add_map(b, "tanh", sum, -1);
 }
 
 /* norm, transposes, which do not wait, norm with a weight that a step makes, map, product. */
