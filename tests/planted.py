@@ -167,7 +167,7 @@ class Copy:
         name = test
         while name.startswith("emulate_") and not os.path.exists(os.path.join(self.folder, "tests", "ops", "op_%s.c" % name[8:])):
             name = name.rpartition("_")[0]
-        return name or test
+        return name
 
     def make(self, kind, tests, log):
         build, wanted = self.configure(kind, log), []
