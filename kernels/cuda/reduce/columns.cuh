@@ -162,6 +162,12 @@ __device__ __forceinline__ bool reduce_comes_last(uint32_t *counter, int ctas)
     return last;
 }
 
+/* Groups of threads that join parts of so many columns side by side. */
+__device__ __forceinline__ int reduce_join_groups(int span)
+{
+    return max((int)blockDim.x / span, 1);
+}
+
 /* Joins parts that lie `step` apart: groups of threads take every so-many-th part each, then as within a CTA. Returns the rows
  * of states that are left in shared memory. */
 template <class Op, int E>
@@ -169,7 +175,7 @@ __device__ __forceinline__ int reduce_join_parts(const Op &op, const reduce_tile
                                                  const typename Op::State *partial, int step, int parts)
 {
     constexpr int U = sizeof(typename Op::State) == 16 ? 4 : 8; /* more spill */
-    const int groups = max((int)blockDim.x / tile.span, 1);
+    const int groups = reduce_join_groups(tile.span);
     for (int k = threadIdx.x; k < groups * tile.span; k += blockDim.x) {
         const int group = k / tile.span, j = k - group * tile.span;
         const typename Op::State *at = partial + group * step * tile.span + j;
@@ -182,15 +188,16 @@ __device__ __forceinline__ int reduce_join_parts(const Op &op, const reduce_tile
     return reduce_fold(op, shared, groups, tile.span);
 }
 
-/* Writes the CTA's part. The CTA that comes last joins them all in their order; of many parts the one that comes last of each
- * REDUCE_JOIN of them joins these first, into the place of the first one. */
+/* Writes the CTA's part. The CTA that comes last joins them all in their order; where its groups of threads would have many to
+ * read one behind the other, the one that comes last of each REDUCE_JOIN parts joins these first, into the place of the first
+ * one: a second meeting takes longer than REDUCE_JOIN_MOST reads. */
 template <class Op, int E, class Column>
 __device__ __forceinline__ void reduce_last(const Op &op, const reduce_tile &tile, typename Op::State *shared,
                                             Column column, const reduce_meeting<typename Op::State> &all, void *out)
 {
-    const bool many = all.parts > REDUCE_JOIN_MOST; /* offsets of 32 bits: the workspace has no more states */
+    const bool many = all.parts > REDUCE_JOIN_MOST * reduce_join_groups(tile.span);
     const int group = many ? all.own / REDUCE_JOIN : 0;
-    int first = group * REDUCE_JOIN * tile.span, step = 1;
+    int first = group * REDUCE_JOIN * tile.span, step = 1; /* 32 bits: the workspace has no more states */
     int parts = many ? min(all.parts - group * REDUCE_JOIN, (int)REDUCE_JOIN) : all.parts;
     uint32_t *counter = all.counters + (many ? 1 + group : 0);
     for (int j = threadIdx.x; j < tile.results; j += blockDim.x)

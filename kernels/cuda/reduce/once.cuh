@@ -14,9 +14,16 @@ struct reduce_once_shape {
     uint32_t depth, share, parts, reciprocal; /* of parts, times 2^32: for more than one */
 };
 
+/* CTAs that an SM's registers have to hold: a launch has up to five an SM (ONCE_VECTORS), and those that wait for others to end take
+ * the time of a second round. Of what shifts or is heavy more spill. */
+template <class Op, bool CUT>
+constexpr int reduce_once_ctas = sizeof(typename Op::Source::W) > 4               ? 1
+                                 : CUT && !reduce_shifts<Op> && !reduce_heavy<Op> ? 3
+                                                                                  : 2;
+
 /* CUT: into parts. */
 template <class Op, bool CUT>
-__global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 ? 1 : 2)
+__global__ void __launch_bounds__(512, reduce_once_ctas<Op, CUT>)
     reduce_once(ks_site site, const __grid_constant__ reduce_once_shape s, Op op)
 {
     typedef typename Op::Source::T T;

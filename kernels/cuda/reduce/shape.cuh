@@ -18,7 +18,7 @@ enum { REDUCE_IN_VECTOR_LOADS = 4 };
 /* Planes whose places a CTA works out at a time. */
 enum { REDUCE_PLANES_AHEAD = 128 };
 
-/* Parts that one CTA joins at most before others join; parts that are joined all at once. */
+/* Parts that a CTA joins before the last one of all joins what it left; parts for each group of threads that are joined all at once. */
 enum { REDUCE_JOIN = 16, REDUCE_JOIN_MOST = 32 };
 
 /* Kept and reduced axes take turns once neighbours are merged, so either sort has at most this many. */
@@ -119,7 +119,7 @@ __host__ __device__ inline int reduce_band_steps(int rows)
     return 8 * rows * (rows < 64 ? 64 / rows : 1);
 }
 
-/* Counters of a result (a tile of results) whose parts are joined by reduce_last(): of all, and of each REDUCE_JOIN parts. */
+/* Counters of a result (a tile of results) whose parts are joined by reduce_last(), at most: of all, and of each REDUCE_JOIN parts. */
 __host__ __device__ inline uint32_t reduce_join_counters(uint32_t parts)
 {
     return parts > REDUCE_JOIN_MOST ? 1 + (parts + REDUCE_JOIN - 1) / REDUCE_JOIN : 1;
