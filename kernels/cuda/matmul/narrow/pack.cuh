@@ -2,7 +2,7 @@
  * transposed, and FP8 may be widened to FP16 (narrow.h). A launch, and not the product's own threads: tiles read an operand as often as the
  * other one has tiles, and would transpose it as often.
  *
- * Shapes   any: 16 rows at a time of what lies across K in whole vectors, 4 or single bytes of other operands. A CTA has 128 rows by 128
+ * Shapes   any: 16 rows at a time of what lies across K in whole vectors, else 4; words along K, else single bytes. A CTA has 128 rows by 128
  *          values of K, which come to shared memory as they are written. */
 #ifndef KS_MATMUL_NARROW_PACK_CUH
 #define KS_MATMUL_NARROW_PACK_CUH

@@ -2,8 +2,8 @@
  * K. INT8 sums are exact, in INT32. FP8 becomes FP16, which holds it exactly, so the products are exact, and the sums are those of FP16's
  * products.
  *
- * Shapes   any sizes, strides and batches: an operand that lies along K is copied 16 bytes at a time, one that lies across it is transposed
- *          in blocks of 4 x 4 on the way, and all others byte by byte.
+ * Shapes   any sizes, strides and batches: an operand that lies along K is copied 16 bytes at a time, or by words where its rows start
+ *          anywhere, one that lies across it is transposed in blocks of 4 x 4 on the way, and all others byte by byte.
  * Order    of a sum: that of K, 16 values of FP8 at a time, or 32 of INT8; slices of K are added by narrow_add in their order. */
 #ifndef KS_MATMUL_NARROW_TILE_CUH
 #define KS_MATMUL_NARROW_TILE_CUH
@@ -32,17 +32,43 @@ __device__ __forceinline__ uint32_t narrow_byte(const unsigned char *at, bool th
     return there ? *at : 0;
 }
 
+/* So many bytes, up to 16, from any address on, and zeros behind them: by words of memory, which lie in the operand but for the last,
+ * whose bytes beyond `last` are not read. */
+__device__ __forceinline__ void narrow_read_words(const unsigned char *at, int count, const unsigned char *last,
+                                                  uint32_t (&words)[4])
+{
+    const int skip = (int)((uintptr_t)at % 4), ends = skip + count;
+    const unsigned char *const from = at - skip;
+    uint32_t read[5] = {};
+#pragma unroll
+    for (int i = 0; i < 5; i++)
+        if (4 * i < ends && from + 4 * i + 4 <= last) read[i] = *(const uint32_t *)(const void *)(from + 4 * i);
+    if (from + (ends + 3) / 4 * 4 > last) {
+        uint32_t tail = 0;
+#pragma unroll 1
+        for (int b = ends - 1; b >= (ends - 1) / 4 * 4; b--) tail = tail << 8 | from[b];
+#pragma unroll
+        for (int i = 0; i < 5; i++)
+            if (i == (ends - 1) / 4) read[i] = tail;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int there = count - 4 * i;
+        words[i] = __funnelshift_r(read[i], read[i + 1], 8 * skip);
+        if (there < 4) words[i] &= there > 0 ? (1u << 8 * there) - 1 : 0;
+    }
+}
+
 /* What a unit at (row, k) holds; zeros where the operand has ended. */
 __device__ __forceinline__ uint4 narrow_read_at(const narrow_operand &o, const unsigned char *matrix, int64_t row,
                                                 int64_t k, int64_t end)
 {
     uint32_t words[4] = {};
-    if (o.layout == NARROW_ALONG) {
-        const unsigned char *at = matrix + row * o.row + k;
-        if (row < o.rows && k + 16 <= end) return *(const uint4 *)(const void *)at;
-        if (row < o.rows && k < end)
-#pragma unroll
-            for (int i = 0; i < 16; i++) words[i / 4] |= narrow_byte(at + i, k + i < end) << 8 * (i % 4);
+    if (o.along == 1) {
+        if (row >= o.rows || k >= end) return make_uint4(0, 0, 0, 0);
+        const unsigned char *const at = matrix + row * o.row + k;
+        if (o.layout == NARROW_ALONG && k + 16 <= end) return *(const uint4 *)(const void *)at;
+        narrow_read_words(at, (int)min(end - k, (int64_t)16), matrix + (o.rows - 1) * o.row + end, words);
     } else if (o.layout == NARROW_ACROSS) {
         const unsigned char *at = matrix + row + k * o.along;
         if (row < o.rows) /* rows are a multiple of 4 */
@@ -194,6 +220,100 @@ __device__ __forceinline__ void narrow_store(const narrow_args &args, const ks_j
         ((__nv_bfloat16 *)(void *)c)[at] = ks_round<__nv_bfloat16>(x);
 }
 
+/* Four neighbours of a row. */
+template <typename T>
+__device__ __forceinline__ void narrow_store_four(const narrow_args &args, T *line, int64_t column, const T (&x)[4])
+{
+    if (args.line % 4 == 0 && column + 4 <= args.b.rows) {
+        if constexpr (sizeof(T) == 4)
+            *(uint4 *)(void *)(line + column) = *(const uint4 *)(const void *)x;
+        else
+            *(uint2 *)(void *)(line + column) = *(const uint2 *)(const void *)x;
+        return;
+    }
+    for (int e = 0; e < 4; e++)
+        if (column + e < args.b.rows) line[column + e] = x[e];
+}
+
+/* What a matrix's outputs are made of besides their sums. */
+struct narrow_scales {
+    const float *a, *b, *bias; /* of the matrix; a scale for all has a step of 0 */
+    int a_step, b_step;
+};
+
+__device__ __forceinline__ narrow_scales narrow_scales_of(const narrow_args &args, const ks_job_sides &job,
+                                                          const narrow_place &place)
+{
+    const narrow_operand &a = args.a, &b = args.b;
+    narrow_scales scales = {};
+    if (a.scaled) scales.a = (const float *)(const void *)(job.in + a.scales);
+    if (b.scaled) scales.b = (const float *)(const void *)(job.in + b.scales);
+    if (a.each) scales.a += place.a / a.matrix * a.rows, scales.a_step = 1;
+    if (b.each) scales.b += place.b / b.matrix * b.rows, scales.b_step = 1;
+    scales.bias = (const float *)(const void *)(job.in + args.bias);
+    return scales;
+}
+
+/* Four neighbours of a row of the matrix at c. */
+template <typename T, typename S>
+__device__ __forceinline__ void narrow_outputs(const narrow_args &args, const narrow_scales &scales, unsigned char *c,
+                                               int64_t row, int64_t column, const S (&sum)[4])
+{
+    __align__(16) T out[4];
+    const float scale_a = scales.a ? __ldg(scales.a + row * scales.a_step) : 1;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const int64_t at = min(column + e, args.b.rows - 1);
+        const float x = narrow_finish(args, (float)sum[e], scale_a, scales.b ? __ldg(scales.b + at * scales.b_step) : 1,
+                                      args.biased ? __ldg(scales.bias + at) : 0);
+        if constexpr (std::is_same_v<T, float>)
+            out[e] = x;
+        else
+            out[e] = ks_round<T>(x);
+    }
+    narrow_store_four(args, (T *)(void *)c + row * args.line, column, out);
+}
+
+/* Where a matrix's sums go. */
+template <class S>
+struct narrow_ends {
+    narrow_scales scales;
+    unsigned char *c; /* its outputs; NULL: */
+    S *sums;          /* a slice's, to be added */
+};
+
+template <class S>
+__device__ __forceinline__ narrow_ends<S> narrow_ends_of(const ks_site &site, const narrow_args &args,
+                                                         const ks_job_sides &job, const narrow_place &place,
+                                                         int64_t split)
+{
+    const int64_t matrix = args.a.rows * args.line; /* of slices a line is as long as a row of B's */
+    narrow_ends<S> ends = {};
+    if (args.splits > 1) {
+        ends.sums = (S *)(void *)ks_workspace(site) + (split * args.batch + place.item) * matrix;
+        return ends;
+    }
+    ends.scales = narrow_scales_of(args, job, place);
+    ends.c = job.out + args.c + place.item * matrix * (args.out == KS_FP32 || args.out == KS_INT32 ? 4 : 2);
+    return ends;
+}
+
+template <class S>
+__device__ __forceinline__ void narrow_end(const narrow_args &args, const narrow_ends<S> &ends, int64_t row,
+                                           int64_t column, const S (&sum)[4])
+{
+    if (ends.sums)
+        narrow_store_four(args, ends.sums + row * args.line, column, sum);
+    else if (args.out == KS_INT32)
+        narrow_store_four(args, (S *)(void *)ends.c + row * args.line, column, sum);
+    else if (args.out == KS_FP32)
+        narrow_outputs<float>(args, ends.scales, ends.c, row, column, sum);
+    else if (args.out == KS_FP16)
+        narrow_outputs<__half>(args, ends.scales, ends.c, row, column, sum);
+    else
+        narrow_outputs<__nv_bfloat16>(args, ends.scales, ends.c, row, column, sum);
+}
+
 /* Scales that are none: thread `first` of `threads` takes its share. */
 __device__ __forceinline__ void narrow_check(const ks_site &site, const narrow_args &args, const ks_job_sides &job,
                                              int64_t first, int64_t threads)
@@ -217,7 +337,13 @@ __global__ void __launch_bounds__(WARPS_M *WARPS_N *KS_WARP)
     constexpr int THREADS = WARPS_M * WARPS_N * KS_WARP, MT = M / WARPS_M / 16, NT = N / WARPS_N / 8;
     static_assert(NT % 2 == 0, "blocks of columns are read two at a time");
     constexpr int UNITS_A = M * 4 / THREADS, UNITS_B = N * 4 / THREADS;
+    /* Behind the products the sums take the place of the stages, so that neighbours are finished together by code that is there once: code
+     * that runs once costs the time in which it is fetched. */
+    constexpr int HELD_ROWS = 64, HELD_PITCH = N + 4;
     __shared__ __align__(16) unsigned char stages[2][(M + N) * NARROW_PITCH];
+    S *const held = (S *)(void *)stages[0];
+    static_assert(HELD_ROWS * HELD_PITCH * sizeof(S) <= sizeof stages, "the stages have room for the sums");
+    static_assert(M / WARPS_M <= HELD_ROWS, "a warp's rows are held at once");
     const int warp = threadIdx.x / KS_WARP, lane = threadIdx.x % KS_WARP;
     const int row = warp / WARPS_N * (M / WARPS_M), column = warp % WARPS_N * (N / WARPS_N);
     /* Of blocks of 8 rows by 16 bytes: A's below each other first, B's beside each other first. */
@@ -250,49 +376,55 @@ __global__ void __launch_bounds__(WARPS_M *WARPS_N *KS_WARP)
             for (int u = 0; u < UNITS_B; u++)
                 narrow_keep(args.b, stages[stage] + M * NARROW_PITCH, next_b[u], threadIdx.x + u * THREADS);
         };
-        int stage = 0;
-        if (begin < end) {
-            read(begin);
-            keep(0);
-        }
-        __syncthreads();
+        /* A step of the loop reads a stage and multiplies the one before, so that the code of both is there once. */
+        const int64_t steps = begin < end ? (end - begin + NARROW_DEPTH - 1) / NARROW_DEPTH : 0;
 #pragma unroll 1
-        for (int64_t k = begin; k < end; k += NARROW_DEPTH, stage ^= 1) {
-            const bool more = k + NARROW_DEPTH < end;
-            if (more) read(k + NARROW_DEPTH);
-            const unsigned of_a = mm_shared_address(stages[stage]) + from_a,
-                           of_b = mm_shared_address(stages[stage]) + from_b;
+        for (int64_t step = 0; step <= steps; step++) {
+            const unsigned char *const stage = stages[(step ^ 1) & 1];
+            if (step < steps) read(begin + step * NARROW_DEPTH);
+            if (step > 0) {
+                const unsigned of_a = mm_shared_address(stage) + from_a, of_b = mm_shared_address(stage) + from_b;
 #pragma unroll
-            for (int at = 0; at < NARROW_DEPTH; at += 32) {
-                uint32_t x[MT][4], y[NT][2];
+                for (int at = 0; at < NARROW_DEPTH; at += 32) {
+                    uint32_t x[MT][4], y[NT][2];
 #pragma unroll
-                for (int i = 0; i < MT; i++) mm_ldmatrix<false>(x[i], of_a + i * 16 * NARROW_PITCH + at);
+                    for (int i = 0; i < MT; i++) mm_ldmatrix<false>(x[i], of_a + i * 16 * NARROW_PITCH + at);
 #pragma unroll
-                for (int j = 0; j < NT; j += 2) {
-                    uint32_t two[4];
-                    mm_ldmatrix<false>(two, of_b + j * 8 * NARROW_PITCH + at);
-                    y[j][0] = two[0], y[j][1] = two[1], y[j + 1][0] = two[2], y[j + 1][1] = two[3];
+                    for (int j = 0; j < NT; j += 2) {
+                        uint32_t two[4];
+                        mm_ldmatrix<false>(two, of_b + j * 8 * NARROW_PITCH + at);
+                        y[j][0] = two[0], y[j][1] = two[1], y[j + 1][0] = two[2], y[j + 1][1] = two[3];
+                    }
+                    narrow_multiply(c, x, y, args.a.e5m2, args.b.e5m2);
                 }
-                narrow_multiply(c, x, y, args.a.e5m2, args.b.e5m2);
             }
-            if (more) keep(stage ^ 1);
+            if (step < steps) keep((int)(step & 1));
             __syncthreads();
         }
-        const int first = column + lane % 4 * 2;
-        S *const sums = (S *)(void *)ks_workspace(site) + (split * args.batch + item) * args.a.rows * args.b.rows;
+        const narrow_ends<S> ends = narrow_ends_of<S>(site, args, job, place, split);
+#pragma unroll 1
+        for (int from = 0; from < M; from += HELD_ROWS) {
+            if (row / HELD_ROWS * HELD_ROWS == from) {
+                S *const to = held + (row - from + lane / 4) * HELD_PITCH + column + lane % 4 * 2;
 #pragma unroll
-        for (int i = 0; i < MT; i++)
+                for (int i = 0; i < MT; i++)
 #pragma unroll
-            for (int j = 0; j < NT; j++)
+                    for (int j = 0; j < NT; j++)
 #pragma unroll
-                for (int r = 0; r < 4; r++) {
-                    const int64_t m = i0 + row + lane / 4 + 16 * i + r / 2 * 8, n = j0 + first + 8 * j + r % 2;
-                    if (m >= args.a.rows || n >= args.b.rows) continue;
-                    if (args.splits > 1)
-                        sums[m * args.b.rows + n] = c[i][j][r];
-                    else
-                        narrow_store(args, job, place, m, n, c[i][j][r]);
-                }
+                        for (int r = 0; r < 4; r++) to[(16 * i + r / 2 * 8) * HELD_PITCH + 8 * j + r % 2] = c[i][j][r];
+            }
+            __syncthreads();
+#pragma unroll 2
+            for (int at = threadIdx.x; at < HELD_ROWS * N / 4; at += THREADS) {
+                const int line = at / (N / 4), four = at % (N / 4) * 4;
+                if (i0 + from + line >= args.a.rows || j0 + four >= args.b.rows) continue;
+                S sum[4];
+#pragma unroll
+                for (int e = 0; e < 4; e++) sum[e] = held[line * HELD_PITCH + four + e];
+                narrow_end(args, ends, i0 + from + line, j0 + four, sum);
+            }
+            __syncthreads();
+        }
     }
     if (args.splits == 1) ks_leave<true>(site);
 }

@@ -121,21 +121,6 @@ struct narrow_wgmma_place {
     int64_t column;   /* of its first four */
 };
 
-/* Four neighbours of a row. */
-template <typename T>
-__device__ __forceinline__ void narrow_wgmma_store(const narrow_args &args, T *line, int64_t column, const T (&x)[4])
-{
-    if (args.line % 4 == 0 && column + 4 <= args.b.rows) {
-        if constexpr (sizeof(T) == 4)
-            *(uint4 *)(void *)(line + column) = *(const uint4 *)(const void *)x;
-        else
-            *(uint2 *)(void *)(line + column) = *(const uint2 *)(const void *)x;
-        return;
-    }
-    for (int e = 0; e < 4; e++)
-        if (column + e < args.b.rows) line[column + e] = x[e];
-}
-
 /* The lanes of a pair change their two sums of a block of 8 columns for the other's of the next one: then the even lane has four neighbours
  * of the first block, the odd one of the second. Of a thread's two rows in turn. */
 template <typename S>
@@ -161,61 +146,29 @@ __device__ __forceinline__ void narrow_wgmma_sums(const narrow_args &args, const
             S four[4];
             narrow_wgmma_pair(sum + block * 4, sum + block * 4 + 4, half, four);
             if (row < args.a.rows && column < args.b.rows)
-                narrow_wgmma_store(args, (S *)(void *)place.c + row * args.line, column, four);
+                narrow_store_four(args, (S *)(void *)place.c + row * args.line, column, four);
         }
-}
-
-/* What a tile's outputs are made of besides its sums. */
-struct narrow_wgmma_scales {
-    const float *a, *b, *bias; /* of the matrix; a scale for all has a step of 0 */
-    int a_step, b_step;
-};
-
-__device__ __forceinline__ narrow_wgmma_scales narrow_wgmma_scales_of(const narrow_args &args, const ks_job_sides &job,
-                                                                      const narrow_place &place)
-{
-    const narrow_operand &a = args.a, &b = args.b;
-    narrow_wgmma_scales scales = {};
-    if (a.scaled) scales.a = (const float *)(const void *)(job.in + a.scales);
-    if (b.scaled) scales.b = (const float *)(const void *)(job.in + b.scales);
-    if (a.each) scales.a += place.a / a.matrix * a.rows, scales.a_step = 1;
-    if (b.each) scales.b += place.b / b.matrix * b.rows, scales.b_step = 1;
-    scales.bias = (const float *)(const void *)(job.in + args.bias);
-    return scales;
 }
 
 /* Two blocks of 8 columns of both rows. */
 template <typename T, typename S>
 __device__ __forceinline__ void narrow_wgmma_outputs(const narrow_args &args, const narrow_wgmma_place &place,
-                                                     const narrow_wgmma_scales &scales, int64_t column,
+                                                     const narrow_scales &scales, int64_t column,
                                                      const mm_four<S> &first, const mm_four<S> &second)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int64_t row = place.row + half * 8;
         S four[4];
-        __align__(16) T out[4];
         narrow_wgmma_pair(first.value, second.value, half, four);
-        if (row >= args.a.rows || column >= args.b.rows) continue;
-        const float scale_a = scales.a ? scales.a[row * scales.a_step] : 1;
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int64_t at = min(column + e, args.b.rows - 1);
-            const float x = narrow_finish(args, (float)four[e], scale_a, scales.b ? scales.b[at * scales.b_step] : 1,
-                                          args.biased ? scales.bias[at] : 0);
-            if constexpr (std::is_same_v<T, float>)
-                out[e] = x;
-            else
-                out[e] = ks_round<T>(x);
-        }
-        narrow_wgmma_store(args, (T *)(void *)place.c + row * args.line, column, out);
+        if (row < args.a.rows && column < args.b.rows) narrow_outputs<T>(args, scales, place.c, row, column, four);
     }
 }
 
 /* All of a thread's, through memory of its own, so that the code of two blocks is there once. */
 template <typename TILE, typename S>
 __device__ __forceinline__ void narrow_wgmma_finish(const narrow_args &args, const narrow_wgmma_place &place,
-                                                    const narrow_wgmma_scales &scales, const S (&sum)[TILE::SUMS],
+                                                    const narrow_scales &scales, const S (&sum)[TILE::SUMS],
                                                     mm_four<S> *held)
 {
     held += threadIdx.x;
@@ -297,8 +250,8 @@ __global__ void __launch_bounds__(TILE::THREADS, 1)
                 narrow_wgmma_sums<TILE>(args, place, sum);
             } else {
                 place.c += unit.batch * matrix * (args.out == KS_FP32 ? 4 : 2);
-                narrow_wgmma_finish<TILE>(
-                    args, place, narrow_wgmma_scales_of(args, job, narrow_place_of(args, unit.batch)), sum, held);
+                narrow_wgmma_finish<TILE>(args, place, narrow_scales_of(args, job, narrow_place_of(args, unit.batch)),
+                                          sum, held);
             }
         }
     }
