@@ -14,8 +14,8 @@ struct reduce_once_shape {
     uint32_t depth, share, parts, reciprocal; /* of parts, times 2^32: for more than one */
 };
 
-/* CTAs that an SM's registers have to hold: a launch has up to five an SM (ONCE_VECTORS), and those that wait for others to end take
- * the time of a second round. Of what shifts or is heavy more spill. */
+/* CTAs that an SM's registers have to hold: a launch has up to five an SM (ONCE_VECTORS), and CTAs that wait until others have ended
+ * take the time of a second round. Three for ops that shift or are heavy have not been timed. */
 template <class Op, bool CUT>
 constexpr int reduce_once_ctas = sizeof(typename Op::Source::W) > 4               ? 1
                                  : CUT && !reduce_shifts<Op> && !reduce_heavy<Op> ? 3
