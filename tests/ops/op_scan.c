@@ -385,6 +385,22 @@ static void many_tiles(void **state)
     }
 }
 
+/* Chains that are longer than a tile of a warp, in such numbers that on a chip of one SM (KS_EMULATED_SMS) each warp has its own. */
+static void many_chains(void **state)
+{
+    (void)state;
+    static const int64_t inners[] = {1, 1, 2, 3, 5, 17, 31, 32, 40, 129};
+    for (int n = 0; n < 60; n++) {
+        const int64_t inner = inners[values_below(sizeof inners / sizeof *inners)], length = 16 + values_below(2100);
+        const int64_t outer = 1 + (16 + values_below(20)) / (1 + inner / 32);
+        ks_spec spec =
+            cube_of(dtypes[values_below(DTYPES)], (ks_scan_op)(n % KS_SCAN_OPS), outer, 1 + length / inner, inner);
+        spec.params[KS_SCAN_EXCLUSIVE].i = values_below(2);
+        spec.params[KS_SCAN_REVERSE].i = values_below(2);
+        try_kind(&spec, (values_kind)values_below(VALUES_KINDS), 60);
+    }
+}
+
 /* The shapes of the benches, on a GPU alone. */
 static void tensors_of_the_whole_chip(void **state)
 {
@@ -394,7 +410,8 @@ static void tensors_of_the_whole_chip(void **state)
         int64_t outer, length, inner;
     } table[] = {{KS_FP32, 1, 8 << 20, 1}, {KS_FP32, 2048, 4096, 1}, {KS_FP32, 1, 2048, 2048},
                  {KS_FP32, 1, 1 << 20, 2}, {KS_BF16, 4096, 4096, 1}, {KS_INT32, 1, 4 << 20, 1},
-                 {KS_FP16, 64, 1000, 33},  {KS_FP32, 131072, 64, 1}};
+                 {KS_FP16, 64, 1000, 33},  {KS_FP32, 131072, 64, 1}, {KS_FP32, 9001, 690, 1},
+                 {KS_BF16, 1, 133, 92272}};
     if (!harnesses[1] || strcmp(ks_backend_cuda->name, "cuda") != 0) skip();
     for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
         ks_spec spec = cube_of(table[n].dtype, KS_SCAN_SUM, table[n].outer, table[n].length, table[n].inner);
@@ -636,6 +653,7 @@ int main(void)
         cmocka_unit_test(borders_of_tiles),
         cmocka_unit_test(each_kernel),
         cmocka_unit_test(many_tiles),
+        cmocka_unit_test(many_chains),
         cmocka_unit_test(tensors_of_the_whole_chip),
         cmocka_unit_test(special_values),
         cmocka_unit_test(rising_chains),

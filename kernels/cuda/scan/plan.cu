@@ -1,6 +1,6 @@
 /* Which kernel of this folder does a scan, with what launch parameters (plan.h).
  *
- *   warp                    chains of one tile of a warp
+ *   warp                    chains of one tile of a warp, or so many chains that each warp has its own, tile by tile
  *   block                   chains of one tile of a CTA, or so many chains that each CTA has its own, tile by tile
  *   block, tiles at once    few long chains; a launch has as many tiles of each as the lane's counters and its workspace have room for
  *
@@ -14,6 +14,7 @@ enum {
     COLUMNS_MOST = 32, /* of a chain */
     BALANCED = 128, /* neighbouring prefixes, below which bands are of one width rather than of whole lines of memory */
     CHAINS_SM = 4,  /* for each SM, from which on CTAs have chains of their own */
+    WARPS_SM = 16,  /* likewise warps: as many as read all that there is to read at a time, without a CTA's barriers */
     TILES_SM = 256  /* of a launch for each SM, which is enough that its beginning and end do not count */
 };
 
@@ -38,9 +39,9 @@ static int64_t groups_for(int64_t items, int64_t room)
     return items <= 0 ? 1 : over(items, over(items, most(1, least(items, room))));
 }
 
-static int run_for(int64_t steps, int64_t runs)
+static int run_for(int64_t steps, int64_t runs, int run_most)
 {
-    return (int)least(SCAN_RUN, over(steps, runs) | 1);
+    return (int)least(run_most, over(steps, runs) | 1);
 }
 
 static int64_t columns_for(int64_t inner)
@@ -79,12 +80,15 @@ static scan_rule rule_of(const ks_scan_shape &given)
     return rule;
 }
 
-/* Of a warp: the runs that a chain needs, and as many chains as there are runs for, if their elements follow each other. */
+/* Of a warp: the runs that a chain needs, and as many chains as there are runs for, if their elements follow each other; of a chain of several
+ * tiles it is all runs. */
 static void shape_warp(scan_shape *s)
 {
-    const int64_t elements = s->length * s->columns;
-    s->group = (int32_t)most(1, over(s->length, s->run));
-    s->each = s->bands == 1 ? s->runs / s->group : 1;
+    const bool whole = s->tiles == 1;
+    s->depth = (int32_t)(whole ? s->length : s->runs * s->run);
+    const int64_t elements = (int64_t)s->depth * s->columns;
+    s->group = (int32_t)most(1, over(s->depth, s->run));
+    s->each = s->bands == 1 && whole ? s->runs / s->group : 1;
     s->padding = s->each > 1 && elements % 2 == 0;
     s->inverse = elements ? (uint32_t)over(1 << 20, elements) : 0;
 }
@@ -110,10 +114,10 @@ scan_launch scan_launch_of(const ks_spec *spec, const scan_algorithm &c)
     s->runs = 32 / c.columns;
     s->run = c.run;
     s->carries = c.carries;
+    s->tiles = c.tiles;
     if (c.block) {
         s->depth = SCAN_WARPS * s->runs * s->run;
         go.tiles = over(given.length, s->depth);
-        s->tiles = c.tiles;
         const size_t states = (size_t)s->chains * (size_t)s->columns * (size_t)state_bytes(go.op, go.dtype);
         s->from = ks_align(states * (size_t)scan_entries(c.tiles));
         s->to = s->from + ks_align(states);
@@ -169,16 +173,37 @@ static int64_t resident(const ks_chip *chip, const scan_launch &go)
     return most(1, least(by_memory, registers));
 }
 
+/* Steps of a thread's run, at most, in a warp's tile: longer ones have fewer joins, but each takes longer. */
+static int warp_run_most(const ks_scan_shape &given, bool plenty)
+{
+    if (given.op != KS_SCAN_LOGSUMEXP || !plenty) return SCAN_RUN;
+    return slot_bytes(given.op, given.dtype) == 8 ? SCAN_LONG_RUN_WIDE : SCAN_LONG_RUN;
+}
+
+/* Chains of one tile, or so many that warps go along them tile by tile, all tiles of about as many steps. */
+static bool choose_warp(const ks_chip *chip, const ks_scan_shape &given, scan_algorithm *c)
+{
+    const int64_t chains = given.outer * over(given.inner, c->columns), runs = 32 / c->columns;
+    const bool plenty = chains >= (int64_t)WARPS_SM * chip->sms;
+    const int run_most = warp_run_most(given, plenty);
+    const int64_t tiles = most(1, over(given.length, runs * run_most));
+    if (tiles > 1 && !plenty) return false;
+    const int64_t steps = over(given.length, tiles);
+    c->run = (int8_t)run_for(steps, tiles > 1 ? runs : most(1, over(steps, run_most)), run_most);
+    c->tiles = (int32_t)(tiles > 1 ? over(given.length, runs * c->run) : 1);
+    return true;
+}
+
 static scan_algorithm choose(const ks_chip *chip, const ks_spec *spec, scan_launch *go)
 {
     const ks_scan_shape given = ks_scan_shape_of(spec);
     scan_algorithm c = {};
     c.columns = (int8_t)columns_for(given.inner);
-    const int runs = 32 / c.columns;
-    c.tiles = 1;
-    c.block = given.length > (int64_t)runs * SCAN_RUN;
-    const int64_t used = c.block ? SCAN_WARPS * runs : most(1, over(given.length, SCAN_RUN));
-    c.run = (int8_t)run_for(given.length, used);
+    c.block = !choose_warp(chip, given, &c);
+    if (c.block) {
+        c.tiles = 1;
+        c.run = (int8_t)run_for(given.length, SCAN_WARPS * (32 / c.columns), SCAN_RUN);
+    }
     *go = scan_launch_of(spec, c);
     if (!c.block || go->tiles == 1) return c;
     c.carries = go->s.chains < (int64_t)CHAINS_SM * chip->sms;

@@ -15,6 +15,9 @@ enum {
     SCAN_THREADS = 256,
     SCAN_WARPS = SCAN_THREADS / 32,
     SCAN_RUN = 15, /* steps of a run, at most; odd, so that threads' runs begin in different banks */
+    /* Of a warp's where joins cost more than elements, at most twice SCAN_RUN: of slots of 4 bytes, and of 8, which 48 KB hold. */
+    SCAN_LONG_RUN = 29,
+    SCAN_LONG_RUN_WIDE = 21,
     SCAN_RADIX = 32,
     SCAN_TILES_MOST = SCAN_RADIX * SCAN_RADIX * SCAN_RADIX /* of a chain in a launch */
 };
@@ -36,12 +39,12 @@ struct scan_shape {
     int32_t columns;    /* of a chain, at most 32 */
     int32_t runs;       /* of a warp */
     int32_t run;        /* steps */
-    int32_t group;      /* warps: runs of a chain */
+    int32_t group;      /* warps: runs of a chain in a tile */
     int32_t each;       /* warps: chains of a tile */
     int32_t padding;    /* warps: slots between chains, so that they begin in different banks */
     uint32_t inverse;   /* warps: 2^20 over the elements of a chain, rounded up */
-    int32_t depth;      /* CTAs: steps of a tile */
-    int32_t tiles;      /* CTAs: of a chain in this launch */
+    int32_t depth;      /* steps of a tile */
+    int32_t tiles;      /* of a chain in this launch */
     int64_t first_tile; /* of this launch */
     uint64_t from,
         to; /* bytes of the workspace in front of the states that the launch before this one has left, and of this one's */

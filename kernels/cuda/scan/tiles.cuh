@@ -1,7 +1,8 @@
 /* The kernels of scan. A tile is read from memory in the order of its bytes, lies in shared memory as numbers, is scanned there by runs, a
  * thread's each, and is written likewise.
  *
- *   scan_warp    chains that fit into a warp's tile, several of them where they are short and their elements follow each other
+ *   scan_warp    chains that fit into a warp's tile, several of them where they are short and their elements follow each other; or longer ones,
+ *                tile by tile, where chains are so many that each warp of the chip has one: none waits for another
  *   scan_block   longer ones, a CTA's tile after the other: all of one chain by one CTA, or, where chains are few, any tile by any CTA, which
  *                then looks back (carry.cuh)
  *
@@ -24,6 +25,11 @@ struct scan_part {
     int64_t at, at_step; /* elements from the tensor's start */
     int seat, seat_step; /* slots, but for padding */
     int count;
+    /* Without the first `less` of them. */
+    __device__ __forceinline__ scan_part behind(int less) const
+    {
+        return {at + less * at_step, at_step, seat + less * seat_step, seat_step, max(count - less, 0)};
+    }
 };
 
 /* The slot of a seat, behind the padding of the chains in front of its own. */
@@ -137,37 +143,59 @@ struct scan_run {
 
 /* --- warps ------------------------------------------------------------------------------------------------------------ */
 
+/* Chains of a warp: from which one on, and how many. */
+struct scan_share {
+    int64_t first;
+    int chains, band, columns; /* band: the first of their columns, of all of a line's */
+};
+
 template <class Op>
-__device__ __forceinline__ void scan_warp_tile(const scan_shape &s, const ks_job_sides &job, int64_t tile,
-                                               typename Op::Slot *slots)
+__device__ __forceinline__ scan_part scan_warp_part(const scan_shape &s, const scan_share &share, int64_t tile,
+                                                    int steps)
 {
-    typedef typename Op::State State;
-    const int lane_id = threadIdx.x % KS_WARP, length = (int)s.length, elements = length * s.columns;
-    const int64_t first = tile * s.each;
-    const int chains = (int)min((int64_t)s.each, s.chains - first);
-    const int64_t line = first / s.bands;
-    const int band = (int)(first - line * s.bands) * s.columns;
-    const int columns = (int)min((int64_t)s.columns, s.inner - band);
+    const int lane_id = threadIdx.x % KS_WARP;
+    const int64_t first = s.reverse ? s.length - tile * s.depth - steps : tile * s.depth;
     scan_part part;
-    part.at = line * length * s.inner + band + lane_id;
+    part.at = (share.first / s.bands * s.length + first) * s.inner + share.band + lane_id;
     part.at_step = s.bands == 1 ? KS_WARP : s.inner;
     part.seat = lane_id;
     part.seat_step = s.bands == 1 ? KS_WARP : s.columns;
-    part.count = s.bands == 1 ? scan_count(lane_id, KS_WARP, chains * elements) : lane_id < columns ? length : 0;
+    part.count = s.bands == 1              ? scan_count(lane_id, KS_WARP, share.chains * steps * s.columns)
+                 : lane_id < share.columns ? steps
+                                           : 0;
+    return part;
+}
+
+/* Tile number `tile` of a warp's chains. carry: in front of it, and behind it afterwards. totals: room for a state of each lane. */
+template <class Op>
+__device__ __forceinline__ void scan_warp_tile(const scan_shape &s, const ks_job_sides &job, const scan_share &share,
+                                               int32_t tile, typename Op::State *totals, typename Op::State &carry)
+{
+    typedef typename Op::State State;
+    const int lane_id = threadIdx.x % KS_WARP, warp = threadIdx.x / KS_WARP;
+    typename Op::Slot *const slots = (typename Op::Slot *)ks_dynamic + warp * scan_warp_slots(s);
+    const int steps = (int)min((int64_t)s.depth, s.length - (int64_t)tile * s.depth), elements = steps * s.columns;
+    const scan_part part = scan_warp_part<Op>(s, share, tile, steps);
     scan_load<Op>(s, job.in + s.in, part, slots);
+    if constexpr (Op::SERIAL) scan_load<Op>(s, job.in + s.in, part.behind(SCAN_RUN), slots);
     __syncwarp();
 
     const int number = lane_id / s.columns, column = lane_id - number * s.columns;
     const int chain = number / s.group, place = number - chain * s.group, begin = place * s.run;
     scan_run run;
     run.step = s.reverse ? -s.columns : s.columns;
-    run.seat = chain * (elements + s.padding) + (s.reverse ? length - 1 - begin : begin) * s.columns + column;
-    run.n = chain < chains && column < columns ? max(0, min(length - begin, s.run)) : 0;
+    run.seat = chain * (elements + s.padding) + (s.reverse ? steps - 1 - begin : begin) * s.columns + column;
+    run.n = chain < share.chains && column < share.columns ? max(0, min(steps - begin, s.run)) : 0;
     const State whole = scan_runs<Op>(run.template total<Op>(slots), place, s.group, s.columns);
-    const State before = scan_from_below(whole, s.columns);
-    run.template finish<Op>(slots, place ? before : Op::none(), s.exclusive);
+    State before = scan_from_below(whole, s.columns);
+    if (place == 0) before = Op::none();
+    if (tile) before = place ? Op::join(carry, before) : carry;
+    if (place == s.group - 1 && chain == 0) totals[column] = whole; /* several tiles are of one chain */
+    run.template finish<Op>(slots, before, s.exclusive);
     __syncwarp();
+    if (tile + 1 < s.tiles) carry = tile ? Op::join(carry, totals[column]) : totals[column];
     scan_store<Op>(s, slots, part, job.out + s.out);
+    if constexpr (Op::SERIAL) scan_store<Op>(s, slots, part.behind(SCAN_RUN), job.out + s.out);
     __syncwarp();
 }
 
@@ -175,14 +203,23 @@ template <class Op>
 __global__ void __launch_bounds__(SCAN_THREADS, scan_ctas_sm<Op>())
     scan_warp(ks_site site, const __grid_constant__ scan_shape s)
 {
+    __shared__ typename Op::State totals[SCAN_WARPS][KS_WARP];
     const int warp = threadIdx.x / KS_WARP;
-    typename Op::Slot *const slots = (typename Op::Slot *)ks_dynamic + warp * scan_warp_slots(s);
-    const int64_t tiles = (s.chains + s.each - 1) / s.each;
+    const int64_t items = (s.chains + s.each - 1) / s.each;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
 #pragma unroll 1
-    for (int64_t tile = (int64_t)blockIdx.x * SCAN_WARPS + warp; tile < tiles; tile += (int64_t)gridDim.x * SCAN_WARPS)
-        scan_warp_tile<Op>(s, job, tile, slots);
+    for (int64_t item = (int64_t)blockIdx.x * SCAN_WARPS + warp; item < items;
+         item += (int64_t)gridDim.x * SCAN_WARPS) {
+        scan_share share;
+        share.first = item * s.each;
+        share.chains = (int)min((int64_t)s.each, s.chains - share.first);
+        share.band = (int)(share.first % s.bands) * s.columns;
+        share.columns = (int)min((int64_t)s.columns, s.inner - share.band);
+        typename Op::State carry = Op::none();
+#pragma unroll 1
+        for (int32_t tile = 0; tile < s.tiles; tile++) scan_warp_tile<Op>(s, job, share, tile, totals[warp], carry);
+    }
     ks_leave(site);
 }
 
