@@ -34,12 +34,30 @@ __device__ __forceinline__ int histogram_find(const histogram_shape &s, double x
     return bin;
 }
 
+/* Likewise, as code that is there once: of each element it would be so much that instructions came from memory meanwhile. */
+static __device__ __attribute__((noinline)) int histogram_find_far(const histogram_shape &s, double x)
+{
+    return histogram_find(s, x);
+}
+
+/* Likewise, where FP32 cannot decide: at `edge`, the place of one, which decides; there is no other near it. NaN is near none. */
+static __device__ __attribute__((noinline)) int histogram_find_near(const histogram_shape &s, float x, float edge)
+{
+    if (s.margin >= HISTOGRAM_MARGIN) return histogram_find(s, (double)x);
+    if (!(edge >= 0 && edge <= (float)s.bins)) return -1;
+    const int bin = (int)edge;
+    const bool beyond =
+        bin < s.bins ? (double)x >= histogram_edge(s, bin) : (double)x > s.max; /* max is in the last bin */
+    return !beyond ? bin - 1 : bin < s.bins ? bin : -1;
+}
+
 /* Likewise: FP32 decides where its errors cannot reach an edge. */
 __device__ __forceinline__ int histogram_find(const histogram_shape &s, float x)
 {
-    const float place = (x - s.near_min) * s.near_scale, bin = floorf(place), within = place - bin;
-    if (within > s.margin && within < 1 - s.margin && bin >= 0 && bin < (float)s.bins) return (int)bin;
-    return histogram_find(s, (double)x);
+    const float place = (x - s.near_min) * s.near_scale, edge = rintf(place), beyond = place - edge;
+    if (!(fabsf(beyond) > s.margin)) return histogram_find_near(s, x, edge);
+    const float bin = edge - (beyond < 0 ? 1.0f : 0.0f);
+    return bin >= 0 && bin < (float)s.bins ? (int)bin : -1;
 }
 
 template <class T>
@@ -50,7 +68,7 @@ __device__ __forceinline__ int histogram_bin(const histogram_shape &s, T x)
     } else {
         const uint64_t wide = ((uint64_t)x ^ s.sign) - s.sign;
         if (!s.ranged) return wide < (uint64_t)s.bins ? (int)wide : -1;
-        return histogram_find(s, s.sign ? (double)(int64_t)wide : (double)wide);
+        return histogram_find_far(s, s.sign ? (double)(int64_t)wide : (double)wide);
     }
 }
 
@@ -80,14 +98,31 @@ struct histogram_tally {
     }
 };
 
-/* The elements of a part of a row. */
+/* Those elements of a vector that are the row's, from one on and in front of another. */
+template <class T, class Counter>
+__device__ __forceinline__ void histogram_vector(const histogram_shape &s, ks_vector<T> x, int from, int to,
+                                                 histogram_tally<Counter> &tally)
+{
+    constexpr int E = ks_vector<T>::length, STEP = E > 8 ? 4 : E;
+#pragma unroll 1
+    for (int first = 0; first < E; first += STEP) {
+#pragma unroll
+        for (int e = 0; e < STEP; e++)
+            if (first + e >= from && first + e < to) tally.take(histogram_bin(s, x.element[e]));
+        if (STEP < E) x.raw = {x.raw.y, x.raw.z, x.raw.w, 0};
+    }
+}
+
+/* The elements of a part of a row. The code of a vector is there once: of all vectors in flight it was 32 to 100 KB, and instructions of a
+ * launch that has few elements come from far away. */
 template <class T, class Counter>
 __device__ __forceinline__ void histogram_part(const histogram_shape &s, const unsigned char *in, int64_t row,
                                                int64_t part, Counter *counters)
 {
     constexpr int E = ks_vector<T>::length;
     const ks_row at = ks_row_at<T>(row, s.length);
-    const int64_t end = min((part + 1) * s.part, at.vectors);
+    const int64_t end = min((part + 1) * s.part, at.vectors), last = at.vectors - 1;
+    const int tail = (int)(s.length + at.skip - last * E); /* the end of the last vector */
     histogram_tally<Counter> tally(counters);
 #pragma unroll 1
     for (int64_t v = part * s.part + threadIdx.x; v < end; v += HISTOGRAM_LOADS * blockDim.x) {
@@ -95,14 +130,11 @@ __device__ __forceinline__ void histogram_part(const histogram_shape &s, const u
 #pragma unroll
         for (int i = 0; i < HISTOGRAM_LOADS; i++)
             if (v + i * (int64_t)blockDim.x < end) x[i] = ks_load_vector<T>(in, at.first + v + i * (int64_t)blockDim.x);
+#pragma unroll 1
+        for (int64_t vector = v; vector < min(end, v + HISTOGRAM_LOADS * (int64_t)blockDim.x); vector += blockDim.x) {
+            histogram_vector<T>(s, x[0], vector ? 0 : at.skip, vector < last ? E : tail, tally);
 #pragma unroll
-        for (int i = 0; i < HISTOGRAM_LOADS; i++) {
-            const int64_t vector = v + i * (int64_t)blockDim.x, first = vector * E - at.skip;
-            if (vector >= end) break;
-            const int from = (int)max((int64_t)0, -first), to = (int)min((int64_t)E, s.length - first);
-#pragma unroll
-            for (int e = 0; e < E; e++)
-                if (e >= from && e < to) tally.take(histogram_bin(s, x[i].element[e]));
+            for (int i = 1; i < HISTOGRAM_LOADS; i++) x[i - 1].raw = x[i].raw;
         }
     }
     tally.flush();
@@ -133,6 +165,7 @@ __global__ void __launch_bounds__(1024) histogram_shared(ks_site site, const __g
         __syncthreads();
         for (int b = threadIdx.x; b < s.bins; b += blockDim.x) {
             uint32_t count = 0;
+#pragma unroll 4
             for (int c = 0; c < s.copies; c++) count += counters[c * s.bins + b];
             if (s.parts > 1)
                 ((uint32_t *)(void *)ks_workspace(site))[item * s.bins + b] = count;

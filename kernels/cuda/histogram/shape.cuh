@@ -12,6 +12,9 @@ enum {
     HISTOGRAM_SUM_THREADS = 256
 };
 
+/* Of a bin: margins from here on say that FP32 decides nothing. Below it, what is near an edge is far from all others. */
+static const float HISTOGRAM_MARGIN = 0.5f;
+
 /* By value to each kernel. */
 struct histogram_shape {
     int64_t rows, length;
