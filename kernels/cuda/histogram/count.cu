@@ -2,22 +2,28 @@
 #include "cuda/histogram/count.cuh"
 #include "cuda/histogram/plan.h"
 
+/* CTAs for all counts, of which each takes so many at a time. */
+static dim3 spread(const histogram_launch &go, int each)
+{
+    const int64_t groups = (go.s.rows * go.s.bins + each - 1) / each;
+    return dim3((unsigned)(groups < 1 ? 1 : groups > 1024 ? 1024 : groups), (unsigned)go.bucket);
+}
+
 template <class T>
 static cudaError_t count_as(const histogram_launch &go)
 {
     const dim3 grid((unsigned)go.c.grid, (unsigned)go.bucket);
-    const int64_t bins = go.s.rows * go.s.bins, groups = (bins + HISTOGRAM_SUM_THREADS - 1) / HISTOGRAM_SUM_THREADS;
-    const dim3 spread((unsigned)(groups < 1 ? 1 : groups > 1024 ? 1024 : groups), (unsigned)go.bucket);
     cudaError_t status = cudaSuccess;
     if (!go.c.shared)
-        status = ks_launch(histogram_clear, spread, HISTOGRAM_SUM_THREADS, 0, false, go.stream, go.site, go.s);
+        status = ks_launch(histogram_clear, spread(go, HISTOGRAM_SUM_THREADS), HISTOGRAM_SUM_THREADS, 0, false,
+                           go.stream, go.site, go.s);
     if (status != cudaSuccess) return status;
     if (!go.c.shared)
         return ks_launch(histogram_global<T>, grid, go.c.threads, go.shared_bytes, false, go.stream, go.site, go.s);
     if (go.s.parts > 1 && !ks_noting) {
         status = ks_launch(histogram_shared<T>, grid, go.c.threads, go.shared_bytes, false, go.stream, go.site, go.s);
         if (status != cudaSuccess) return status;
-        return ks_launch(histogram_sum, spread, HISTOGRAM_SUM_THREADS, 0, false, go.stream, go.site, go.s);
+        return ks_launch(histogram_sum, spread(go, KS_WARP), HISTOGRAM_SUM_THREADS, 0, false, go.stream, go.site, go.s);
     }
     return ks_launch(histogram_shared<T>, grid, go.c.threads, go.shared_bytes, false, go.stream, go.site, go.s);
 }

@@ -179,19 +179,32 @@ __global__ void __launch_bounds__(1024) histogram_shared(ks_site site, const __g
     ks_leave(site);
 }
 
+/* A warp's lanes have neighbouring counts, and each warp of the CTA a share of the parts: one thread alone would wait for memory as often as
+ * there are parts for its loads in flight. */
 __global__ void __launch_bounds__(HISTOGRAM_SUM_THREADS)
     histogram_sum(ks_site site, const __grid_constant__ histogram_shape s)
 {
+    constexpr int WARPS = HISTOGRAM_SUM_THREADS / KS_WARP;
+    __shared__ int64_t sums[WARPS][KS_WARP];
     const uint32_t *const counts = (const uint32_t *)(const void *)ks_workspace(site);
+    const int lane_id = threadIdx.x % KS_WARP, warp = threadIdx.x / KS_WARP;
     ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
-    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < s.rows * s.bins;
-         at += (int64_t)gridDim.x * blockDim.x) {
-        const int64_t row = at / s.bins, bin = at - row * s.bins;
+    for (int64_t first = (int64_t)blockIdx.x * KS_WARP; first < s.rows * s.bins;
+         first += (int64_t)gridDim.x * KS_WARP) {
+        const int64_t at = first + lane_id, row = at / s.bins, bin = at - row * s.bins;
         int64_t sum = 0;
+        if (at < s.rows * s.bins)
 #pragma unroll 8
-        for (int p = 0; p < s.parts; p++) sum += counts[(row * s.parts + p) * s.bins + bin];
-        ((int64_t *)(void *)(job.out + s.counts))[at] = sum;
+            for (int p = warp; p < s.parts; p += WARPS) sum += counts[(row * s.parts + p) * s.bins + bin];
+        sums[warp][lane_id] = sum;
+        __syncthreads();
+        if (warp == 0 && at < s.rows * s.bins) {
+#pragma unroll
+            for (int w = 1; w < WARPS; w++) sum += sums[w][lane_id];
+            ((int64_t *)(void *)(job.out + s.counts))[at] = sum;
+        }
+        __syncthreads();
     }
     if (s.edges) histogram_write_edges(s, job);
     ks_leave(site);
