@@ -9,6 +9,28 @@ static dim3 spread(const histogram_launch &go, int each)
     return dim3((unsigned)(groups < 1 ? 1 : groups > 1024 ? 1024 : groups), (unsigned)go.bucket);
 }
 
+/* A cluster for each row. */
+template <class T>
+static cudaError_t count_together(const histogram_launch &go)
+{
+    cudaLaunchAttribute attributes[3] = {};
+    cudaLaunchConfig_t config = {};
+    if (ks_noting) {
+        *ks_noting = {(const void *)histogram_shared<T>, go.c.threads, go.shared_bytes};
+        return cudaSuccess;
+    }
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim.x = (unsigned)go.c.parts;
+    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+    config.gridDim = dim3((unsigned)go.c.grid, (unsigned)go.bucket);
+    config.blockDim = dim3((unsigned)go.c.threads);
+    config.dynamicSmemBytes = go.shared_bytes;
+    config.stream = go.stream;
+    config.attrs = attributes;
+    config.numAttrs = ks_launch_attributes(go.site, false, attributes, 1);
+    return cudaLaunchKernelEx(&config, histogram_shared<T>, go.site, go.s);
+}
+
 template <class T>
 static cudaError_t count_as(const histogram_launch &go)
 {
@@ -20,6 +42,7 @@ static cudaError_t count_as(const histogram_launch &go)
     if (status != cudaSuccess) return status;
     if (!go.c.shared)
         return ks_launch(histogram_global<T>, grid, go.c.threads, go.shared_bytes, false, go.stream, go.site, go.s);
+    if (go.s.meets) return count_together<T>(go);
     if (go.s.parts > 1 && !ks_noting) {
         status = ks_launch(histogram_shared<T>, grid, go.c.threads, go.shared_bytes, false, go.stream, go.site, go.s);
         if (status != cudaSuccess) return status;

@@ -1,7 +1,7 @@
 /* The kernels of histogram.
  *
- *   histogram_shared   counters in shared memory, a copy for each warp where bins are few; a row by one CTA, whose counters are the answer, or
- *                      by several, whose counters histogram_sum adds
+ *   histogram_shared   counters in shared memory, copies for warps where bins are few; a row by one CTA, whose counters are the answer, by a
+ *                      cluster, which adds its own, or by more CTAs, whose counters histogram_sum adds
  *   histogram_global   counters in the output, which histogram_clear has made zero: more bins than shared memory holds
  *
  * A thread joins equal neighbours among its elements before it counts them, so equal elements take few atomics. Counts are integers: no answer
@@ -11,6 +11,7 @@
 #ifndef KS_HISTOGRAM_COUNT_CUH
 #define KS_HISTOGRAM_COUNT_CUH
 
+#include "cuda/common/ptx_mma.cuh"
 #include "cuda/common/warp.cuh"
 #include "cuda/histogram/shape.cuh"
 
@@ -149,11 +150,48 @@ __device__ __forceinline__ void histogram_write_edges(const histogram_shape &s, 
         edges[b] = b == s.bins ? s.max : histogram_edge(s, (int)b);
 }
 
+/* The counters of the CTA's warps become the first copy. */
+__device__ __forceinline__ void histogram_join_copies(const histogram_shape &s, uint32_t *counters)
+{
+    for (int b = threadIdx.x; b < s.bins; b += blockDim.x) {
+        uint32_t count = counters[b];
+#pragma unroll 4
+        for (int c = 1; c < s.copies; c++) count += counters[c * s.bins + b];
+        counters[b] = count;
+    }
+}
+
+/* The parts of a row are a cluster: each of its CTAs adds the counters of every so manieth pair of bins. All of them stay until all are done. */
+__device__ __forceinline__ void histogram_meet(const histogram_shape &s, const uint32_t *counters, int64_t *counts)
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    const unsigned at = mm_shared_address(counters);
+    mm_cluster_arrive();
+    mm_cluster_wait();
+    for (int b = 2 * (threadIdx.x * s.parts + (int)mm_cluster_rank()); b < s.bins; b += 2 * blockDim.x * s.parts) {
+        float first[HISTOGRAM_CLUSTER], second[HISTOGRAM_CLUSTER]; /* bits of counters */
+        uint64_t sum = 0, next = 0;
+#pragma unroll
+        for (int p = 0; p < HISTOGRAM_CLUSTER; p++)
+            if (p < s.parts) mm_peer_load(first[p], second[p], mm_peer_address(at + 4 * (unsigned)b, (unsigned)p));
+#pragma unroll
+        for (int p = 0; p < HISTOGRAM_CLUSTER; p++) {
+            sum += p < s.parts ? __float_as_uint(first[p]) : 0;
+            next += p < s.parts ? __float_as_uint(second[p]) : 0;
+        }
+        counts[b] = (int64_t)sum;
+        if (b + 1 < s.bins) counts[b + 1] = (int64_t)next;
+    }
+    mm_cluster_arrive_relaxed();
+    mm_cluster_wait();
+#endif
+}
+
 template <class T>
 __global__ void __launch_bounds__(1024) histogram_shared(ks_site site, const __grid_constant__ histogram_shape s)
 {
     uint32_t *const counters = (uint32_t *)ks_dynamic;
-    const int mine = s.copies > 1 ? threadIdx.x / KS_WARP : 0;
+    const int mine = threadIdx.x / KS_WARP & (s.copies - 1);
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
 #pragma unroll 1
@@ -163,18 +201,21 @@ __global__ void __launch_bounds__(1024) histogram_shared(ks_site site, const __g
         const int64_t row = item / s.parts;
         histogram_part<T>(s, job.in + s.in, row, item - row * s.parts, counters + mine * s.bins);
         __syncthreads();
+        histogram_join_copies(s, counters);
+        int64_t *const counts = (int64_t *)(void *)(job.out + s.counts) + row * s.bins;
+        if (s.meets) {
+            histogram_meet(s, counters, counts);
+            break; /* a cluster has one row */
+        }
         for (int b = threadIdx.x; b < s.bins; b += blockDim.x) {
-            uint32_t count = 0;
-#pragma unroll 4
-            for (int c = 0; c < s.copies; c++) count += counters[c * s.bins + b];
             if (s.parts > 1)
-                ((uint32_t *)(void *)ks_workspace(site))[item * s.bins + b] = count;
+                ((uint32_t *)(void *)ks_workspace(site))[item * s.bins + b] = counters[b];
             else
-                ((int64_t *)(void *)(job.out + s.counts))[row * s.bins + b] = count;
+                counts[b] = counters[b];
         }
         __syncthreads();
     }
-    if (s.parts > 1) return; /* histogram_sum is the last one */
+    if (s.parts > 1 && !s.meets) return; /* histogram_sum is the last one */
     if (s.edges) histogram_write_edges(s, job);
     ks_leave(site);
 }

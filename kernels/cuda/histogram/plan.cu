@@ -8,7 +8,9 @@
 enum {
     SHARED_MOST = 48 << 10, /* bins */
     PART_LEAST = 8192,      /* elements of a part */
-    WARPS_COPIED = 8        /* of a CTA whose warps have counters of their own */
+    COPIES = 8,             /* of counters, where bins are few; a power of two */
+    MEETING_LEAST = 4096,   /* elements of a CTA of a cluster, at least, */
+    MEETING_MOST = 16384    /* and from where on two launches, which spread over the chip, are faster */
 };
 
 static int64_t over(int64_t value, int64_t by)
@@ -56,6 +58,7 @@ histogram_launch histogram_launch_of(const ks_spec *spec, const histogram_algori
     s->part = c.part;
     s->parts = c.parts;
     s->copies = c.copies;
+    s->meets = c.meets;
     s->bins = given.bins;
     s->ranged = given.ranged;
     s->min = given.ranged ? given.min : 0;
@@ -66,7 +69,8 @@ histogram_launch histogram_launch_of(const ks_spec *spec, const histogram_algori
     s->near_scale = (float)s->scale;
     s->margin = margin_of(given, s->scale);
     if (ks_dtype_kind(given.dtype) == KS_KIND_INT) s->sign = (uint64_t)1 << (8 * ks_dtype_size(given.dtype) - 1);
-    go.shared_bytes = c.shared ? (size_t)c.copies * (size_t)given.bins * sizeof(uint32_t) : 0;
+    const size_t counters = (size_t)c.copies * (size_t)given.bins;
+    go.shared_bytes = c.shared ? (counters + counters % 2) * sizeof(uint32_t) : 0; /* they are read by pairs */
     return go;
 }
 
@@ -84,8 +88,33 @@ static void name_kernel(const histogram_launch &go, ks_kernel_info *info)
              ks_dtype_name(go.dtype), go.c.parts);
     info->grid = go.c.grid;
     info->threads = go.c.threads;
-    info->cluster = 1;
+    info->cluster = go.c.meets ? go.c.parts : 1;
     info->shared_bytes = go.shared_bytes;
+}
+
+static histogram_algorithm counters_for(const ks_chip *chip, int bins)
+{
+    histogram_algorithm c = {};
+    c.shared = bins <= SHARED_MOST && (size_t)bins * sizeof(uint32_t) + (2 << 10) <= chip->shared_optin;
+    c.threads = !c.shared || bins > HISTOGRAM_SMALL ? 1024 : bins > HISTOGRAM_COPIES ? 512 : 256;
+    c.copies = c.shared && bins <= HISTOGRAM_COPIES ? COPIES : 1;
+    return c;
+}
+
+/* Few rows of few elements: as many parts as fit into a cluster, which adds its counters by itself. A second launch would take longer than
+ * all else. A CTA has an SM for itself, so it may as well have more threads. */
+static int64_t parts_that_meet(const ks_chip *chip, const ks_histogram_shape &given, histogram_algorithm *c)
+{
+    const bool few = c->shared && chip->capability >= 90 && given.rows > 0 &&
+                     given.rows <= chip->sms / HISTOGRAM_CLUSTER &&
+                     given.length <= (int64_t)HISTOGRAM_CLUSTER * MEETING_MOST;
+    if (!few) return 0;
+    const int64_t least_elements = most(MEETING_LEAST, 2 * (int64_t)given.bins);
+    int64_t parts = HISTOGRAM_CLUSTER;
+    while (parts > 1 && given.length < parts * least_elements) parts /= 2;
+    c->threads = (int16_t)most(c->threads, 512);
+    c->meets = parts > 1;
+    return parts;
 }
 
 /* ks_cuda_plan_fn */
@@ -96,21 +125,19 @@ ks_status histogram_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan 
     const int64_t vector = 16 / (int64_t)ks_dtype_size(given.dtype),
                   vectors = over(given.length, vector) + (vector > 1);
     const int64_t rows = most(1, given.rows), part_bytes = rows * given.bins * (int64_t)sizeof(uint32_t);
-    histogram_algorithm c = {};
-    c.shared = given.bins <= SHARED_MOST && (size_t)given.bins * sizeof(uint32_t) + (2 << 10) <= chip->shared_optin;
-    c.threads = !c.shared || given.bins > HISTOGRAM_SMALL ? 1024
-                : given.bins > HISTOGRAM_COPIES           ? 512
-                                                          : WARPS_COPIED * 32;
-    c.copies = c.shared && given.bins <= HISTOGRAM_COPIES ? WARPS_COPIED : 1;
+    histogram_algorithm c = counters_for(chip, given.bins);
+    int64_t parts = parts_that_meet(chip, given, &c);
     const int64_t room = chip->sms * resident(chip, c, given.bins);
     const int64_t enough = most(PART_LEAST, c.shared ? 2 * (int64_t)given.bins : 0) / vector;
-    int64_t parts = most(1, least(room / rows, vectors / enough));
-    if (c.shared) parts = most(1, least(parts, (int64_t)chip->workspace_bytes / most(1, part_bytes)));
+    if (!parts) {
+        parts = most(1, least(room / rows, vectors / enough));
+        if (c.shared) parts = most(1, least(parts, (int64_t)chip->workspace_bytes / most(1, part_bytes)));
+    }
     c.part = most(1, over(vectors, parts));
     c.parts = (int32_t)most(1, over(vectors, c.part));
-    c.grid = (int32_t)groups_for(given.rows * c.parts, least(KS_GRID_MAX, room));
+    c.grid = (int32_t)(c.meets ? given.rows * c.parts : groups_for(given.rows * c.parts, least(KS_GRID_MAX, room)));
     out->once = c.shared; /* the others count in the output, which has to be the device's */
-    out->workspace_bytes = c.shared && c.parts > 1 ? ks_align((size_t)part_bytes * (size_t)c.parts) : 0;
+    out->workspace_bytes = c.shared && c.parts > 1 && !c.meets ? ks_align((size_t)part_bytes * (size_t)c.parts) : 0;
     out->counters = 0;
     out->batch_max = KS_BATCH_MAX;
     if (out->workspace_bytes)

@@ -8,6 +8,7 @@
 /* What a plan remembers. No bit of an answer follows from it. */
 struct histogram_algorithm {
     bool shared; /* counters in shared memory; else in the output */
+    bool meets;  /* parts are a cluster */
     int16_t threads;
     int32_t copies, parts, grid;
     int64_t part;

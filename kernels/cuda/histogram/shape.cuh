@@ -7,7 +7,8 @@
 
 enum {
     HISTOGRAM_LOADS = 4,    /* vectors of a thread in flight */
-    HISTOGRAM_COPIES = 512, /* bins, at most, of which each warp has counters of its own */
+    HISTOGRAM_COPIES = 512, /* bins, at most, of which warps have counters of their own */
+    HISTOGRAM_CLUSTER = 8,  /* CTAs, at most, that meet */
     HISTOGRAM_SMALL = 8192, /* bins, at most, of CTAs that share an SM with others */
     HISTOGRAM_SUM_THREADS = 256
 };
@@ -20,7 +21,9 @@ struct histogram_shape {
     int64_t rows, length;
     uint64_t in, counts, edges_at; /* bytes from a job's sides */
     int64_t part;                  /* vectors of a part of a row */
-    int32_t parts, bins, copies;   /* parts of a row, one for each CTA; copies of the counters in shared memory */
+    int32_t parts, bins,
+        copies; /* parts of a row, one for each CTA; copies of the counters in shared memory, a power of two */
+    bool meets; /* the parts of a row are a cluster */
     bool ranged, edges;
     double min, max, width, scale; /* scale: bins over the range */
     float near_min, near_scale;    /* the same in FP32 */
