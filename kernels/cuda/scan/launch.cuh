@@ -16,6 +16,8 @@ static cudaError_t scan_go_as(const scan_launch &go)
     for (int64_t tile = 0; tile < go.tiles && status == cudaSuccess; tile += go.c.tiles) {
         s.first_tile = tile;
         s.tiles = (int32_t)(go.tiles - tile < go.c.tiles ? go.tiles - tile : go.c.tiles);
+        s.items = (uint32_t)(s.chains * s.tiles);
+        s.one_each = s.carries && s.items == (uint32_t)go.c.grid;
         s.begins = tile == 0;
         s.continues = tile + s.tiles < go.tiles;
         s.from = tile / go.c.tiles % 2 ? go.s.from : go.s.to;

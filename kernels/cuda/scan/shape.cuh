@@ -49,6 +49,8 @@ struct scan_shape {
     uint64_t from,
         to; /* bytes of the workspace in front of the states that the launch before this one has left, and of this one's */
     bool carries;           /* tiles at once; else one behind the other */
+    uint32_t items;         /* tiles at once: of all chains in this launch */
+    bool one_each;          /* as many CTAs as tiles: each draws one, and waits for no second answer of the counter */
     bool begins, continues; /* the first launch; another one follows */
     bool exclusive, reverse;
     scan_rule rule;

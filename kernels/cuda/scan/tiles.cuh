@@ -316,14 +316,19 @@ __device__ __forceinline__ void scan_block_tile(const scan_shape &s, const ks_si
     __syncthreads();
 }
 
-/* The next tile of any chain that no CTA has begun; at the end the last CTA to come makes the counters zero. */
+/* The next tile of any chain that no CTA has begun; at the end the last CTA to come makes the counters zero: where each draws one, the one that
+ * has drawn the last tile. */
 template <class Op>
 __device__ __forceinline__ bool scan_next(const scan_shape &s, const ks_site &site, scan_state<Op> &state)
 {
     uint32_t *const head = ks_counters(site);
-    if (threadIdx.x == 0) state.item = atomicAdd(head, 1u);
+    if (threadIdx.x == 0) {
+        const uint32_t item = atomicAdd(head, 1u);
+        if (s.one_each && item == s.items - 1) head[0] = 0;
+        state.item = item;
+    }
     __syncthreads();
-    if (state.item < (uint64_t)s.chains * s.tiles) return true;
+    if (state.item < s.items) return true;
     if (threadIdx.x == 0 && atomicAdd(head + 1, 1u) == gridDim.x - 1) head[0] = head[1] = 0;
     return false;
 }
@@ -341,6 +346,7 @@ __global__ void __launch_bounds__(SCAN_THREADS, scan_ctas_sm<Op>())
             const uint32_t tile =
                 state.item / (uint32_t)s.chains; /* the first ones of all chains, then the second ones */
             scan_block_tile<Op>(s, site, job, state, state.item - tile * (uint32_t)s.chains, (int32_t)tile);
+            if (s.one_each) break;
         }
     } else {
 #pragma unroll 1
