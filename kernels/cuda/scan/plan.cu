@@ -189,7 +189,9 @@ static bool choose_warp(const ks_chip *chip, const ks_scan_shape &given, scan_al
     const int64_t tiles = most(1, over(given.length, runs * run_most));
     if (tiles > 1 && !plenty) return false;
     const int64_t steps = over(given.length, tiles);
-    c->run = (int8_t)run_for(steps, tiles > 1 ? runs : most(1, over(steps, run_most)), run_most);
+    int64_t used = tiles > 1 ? runs : most(1, over(steps, run_most));
+    if (run_most > SCAN_RUN) used = runs / (runs / used); /* no lane is idle that no other chain has */
+    c->run = (int8_t)run_for(steps, used, run_most);
     c->tiles = (int32_t)(tiles > 1 ? over(given.length, runs * c->run) : 1);
     return true;
 }
