@@ -517,6 +517,36 @@ static void each_kernel(void **state)
         }
 }
 
+/* Borders of lines that are long, and of some that are shorter than 16 bytes; of axes whose inner ones have none; by words of every size. */
+static void borders_of_lines(void **state)
+{
+    (void)state;
+    static const ks_dtype sizes[] = {KS_INT8, KS_BF16, KS_FP32, KS_INT64};
+    static const struct {
+        int64_t dims[3], before[3], after[3];
+    } table[] = {
+        {{2, 5, 144}, {1, 0, 9}, {0, 2, 9}},   {{3, 4, 333}, {0, 1, 1}, {2, 0, 0}}, {{2, 3, 200}, {0, 0, 0}, {0, 0, 5}},
+        {{1, 2, 700}, {0, 1, 16}, {0, 0, 32}}, {{4, 33, 10}, {2, 3, 0}, {1, 0, 0}}, {{4, 20, 10}, {1, 2, 3}, {3, 1, 2}},
+        {{3, 9, 3}, {1, 2, 1}, {0, 1, 2}},     {{5, 7, 2}, {0, 1, 1}, {0, 0, 0}},   {{2, 3, 64}, {1, 1, 8}, {1, 1, 8}},
+        {{3, 6, 56}, {0, 1, 1}, {0, 1, 1}},    {{40, 1, 1}, {3, 0, 0}, {2, 0, 0}},  {{2, 2, 15}, {1, 0, 0}, {1, 1, 1}}};
+    for (size_t n = 0; n < sizeof table / sizeof *table; n++)
+        for (int size = 0; size < 4; size++)
+            for (int mode = 0; mode < 3; mode++) {
+                layout_case c = new_case(KS_LAYOUT_PAD, sizes[size], 3, table[n].dims);
+                c.mode = (ks_layout_mode)mode;
+                for (int i = 0; i < 3; i++) {
+                    const int64_t most = mode == KS_LAYOUT_REFLECT ? table[n].dims[i] - 1 : 64;
+                    c.before[i] = table[n].before[i] < most ? table[n].before[i] : most;
+                    c.after[i] = table[n].after[i] < most ? table[n].after[i] : most;
+                }
+                set_list(&c, KS_LAYOUT_BEFORE, c.before);
+                set_list(&c, KS_LAYOUT_AFTER, c.after);
+                c.spec.params[KS_LAYOUT_MODE].i = c.mode;
+                if (mode == KS_LAYOUT_CONSTANT) draw_fill(&c);
+                try_on(&c, false);
+            }
+}
+
 /* What is too much for a quick test of the reference, and needs many CTAs. */
 static void boxes_of_the_whole_chip(void **state)
 {
@@ -917,6 +947,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes_and_parameters),
         cmocka_unit_test(each_kernel),
+        cmocka_unit_test(borders_of_lines),
         cmocka_unit_test(boxes_of_the_whole_chip),
         cmocka_unit_test(a_transpose_and_its_inverse),
         cmocka_unit_test(reversed_twice),

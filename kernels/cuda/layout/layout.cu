@@ -323,13 +323,14 @@ static void settle_grid(const ks_chip *chip, bool few, layout_launch *go)
     go->grid = ctas < 1 ? 1 : ctas < room ? ctas : room;
 }
 
-/* Whether 31 bits hold every index, and every place of both sides in elements. */
+/* Whether 31 bits hold every index, and every place of both sides in elements; chunks of a piece may lie behind its line's end. */
 static bool is_small(const ks_spec *spec, const layout_launch &go)
 {
-    const uint64_t size = ks_dtype_size(spec->in[0].dtype);
-    bool small = spec->out[0].size_bytes / size < INT32_MAX && (uint64_t)go.l.items < INT32_MAX;
+    const uint64_t size = ks_dtype_size(spec->in[0].dtype),
+                   most = INT32_MAX - (int)LAYOUT_CHUNKS * KS_WARP * (int)VECTOR;
+    bool small = spec->out[0].size_bytes / size < most && (uint64_t)go.l.items < INT32_MAX;
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
-        small = small && spec->in[i].size_bytes / size < INT32_MAX;
+        small = small && spec->in[i].size_bytes / size < most;
     return small;
 }
 
