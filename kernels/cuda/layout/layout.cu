@@ -19,6 +19,7 @@ enum {
     CTAS_SM = 8,             /* that a grid has at most */
     RUNS_CTAS_SM = 3,        /* of layout_runs: as many as fit */
     LANES_LEAST = 2,         /* log2 of those of a line */
+    PADDED_LEAST = 48,       /* elements of a line for layout_runs: of shorter ones packs are fewer instructions */
     FEW_THREADS = 64,        /* of a CTA where not every SM would get one */
     TILE_LEAST = 16,         /* elements along either axis of a tile, at least */
     TILE_WORDS = 64,         /* of one of its lines, at most */
@@ -97,19 +98,46 @@ static void args_of_copy(const ks_spec *spec, int input, layout_launch *go)
     go->word = (int)run * size;
 }
 
+/* A border of one value around elements that lie side by side is one axis with them. */
+static ks_layout_pad pad_of(const ks_spec *spec)
+{
+    ks_layout_pad pad = ks_layout_pad_of(spec);
+    for (int d = pad.rank - 2; d >= 0 && pad.mode == KS_LAYOUT_CONSTANT; d--) {
+        const int64_t inner = pad.extent[d + 1];
+        if (pad.before[d + 1] || pad.after[d + 1]) continue;
+        pad.rank--;
+        for (int i = d + 1; i < pad.rank; i++)
+            pad.extent[i] = pad.extent[i + 1], pad.before[i] = pad.before[i + 1], pad.after[i] = pad.after[i + 1];
+        pad.extent[d] *= inner;
+        pad.before[d] *= inner;
+        pad.after[d] *= inner;
+    }
+    return pad;
+}
+
+/* Elements of a word of a padded tensor: what continues the input goes by elements. */
+static int64_t run_of_pad(const ks_layout_pad &pad, int size)
+{
+    const int last = pad.rank - 1;
+    const bool whole = pad.before[last] == 0 && pad.after[last] == 0;
+    int64_t run = whole || pad.mode == KS_LAYOUT_CONSTANT ? 16 / size : 1;
+    while (!divides(run, pad.extent[last]) || !divides(run, pad.before[last]) || !divides(run, pad.after[last]))
+        run /= 2;
+    return run;
+}
+
 static void args_of_pad(const ks_spec *spec, layout_launch *go)
 {
-    const ks_layout_pad pad = ks_layout_pad_of(spec);
+    const ks_layout_pad pad = pad_of(spec);
     const int size = (int)ks_dtype_size(spec->in[0].dtype), last = pad.rank - 1;
-    const bool whole = pad.before[last] == 0 && pad.after[last] == 0;
-    int64_t run = whole ? 16 / size : 1, stride = 1, to = 1;
+    const int64_t run = run_of_pad(pad, size);
+    int64_t stride = 1, to = 1;
     layout_args<ks_divider> *a = &go->a;
-    while (!divides(run, pad.extent[last])) run /= 2;
     a->rank = pad.rank;
     a->mode = pad.mode;
     for (int d = last; d >= 0; d--) {
         const int64_t by = d == last ? run : 1, extent = pad.before[d] + pad.extent[d] + pad.after[d];
-        a->axis[d] = {ks_divider_of(extent / by), stride, to, pad.before[d], pad.extent[d] / by};
+        a->axis[d] = {ks_divider_of(extent / by), stride, to, pad.before[d] / by, pad.extent[d] / by};
         stride *= pad.extent[d] / by;
         to *= extent / by;
     }
@@ -219,7 +247,7 @@ static bool parts_of_concat(const ks_spec *spec, layout_launch *go)
 
 static bool part_of_pad(const ks_spec *spec, layout_launch *go)
 {
-    const ks_layout_pad pad = ks_layout_pad_of(spec);
+    const ks_layout_pad pad = pad_of(spec);
     const int last = pad.rank - 1;
     layout_lines<ks_divider> *l = &go->l;
     int64_t stride = 1, to = 1;
@@ -412,9 +440,14 @@ static cudaError_t run_words(const layout_launch &go)
     typedef ks_divider32 S;
     if (go.c.family == LAYOUT_WORDS)
         return go.small ? run(go, layout_words<W, S>, narrow(go.a)) : run(go, layout_words<W, L>, go.a);
-    if (go.c.padded)
-        return go.small ? run(go, layout_packs<W, S, true>, narrow(go.a)) : run(go, layout_packs<W, L, true>, go.a);
-    return go.small ? run(go, layout_packs<W, S, false>, narrow(go.a)) : run(go, layout_packs<W, L, false>, go.a);
+    if (!go.c.padded)
+        return go.small ? run(go, layout_packs<W, S, LAYOUT_BOX>, narrow(go.a))
+                        : run(go, layout_packs<W, L, LAYOUT_BOX>, go.a);
+    if (go.a.mode == KS_LAYOUT_CONSTANT)
+        return go.small ? run(go, layout_packs<W, S, LAYOUT_FILLED>, narrow(go.a))
+                        : run(go, layout_packs<W, L, LAYOUT_FILLED>, go.a);
+    return go.small ? run(go, layout_packs<W, S, LAYOUT_CONTINUED>, narrow(go.a))
+                    : run(go, layout_packs<W, L, LAYOUT_CONTINUED>, go.a);
 }
 
 template <class W>
@@ -502,7 +535,7 @@ static layout_algorithm choose(const ks_spec *spec)
         c.family = LAYOUT_TILES;
     else if (box && is_vectors(ks_layout_copy_of(spec, 0), size))
         c.family = LAYOUT_WORDS;
-    else if (args_of_runs(spec, &tried))
+    else if (args_of_runs(spec, &tried) && (!c.padded || tried.l.part[0].length >= PADDED_LEAST))
         c.family = LAYOUT_RUNS;
     else
         c.family = op == KS_LAYOUT_CONCAT ? LAYOUT_WORDS : LAYOUT_PACKS;
