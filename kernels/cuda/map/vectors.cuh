@@ -215,6 +215,73 @@ __device__ __forceinline__ map_raw map_gather(const Shape &s, const map_operand 
     return r;
 }
 
+/* BATCH more elements of SIZE bytes at the end of a vector of N; those in front move down. */
+template <int SIZE, int BATCH, int N>
+__device__ __forceinline__ void map_append(const map_raw (&one)[BATCH], map_raw *r)
+{
+    constexpr int WORDS = N * SIZE < 4 ? 1 : N * SIZE / 4, MORE = BATCH * SIZE < 4 ? 1 : BATCH * SIZE / 4;
+#pragma unroll
+    for (int w = 0; w + MORE < WORDS; w++) r->word[w] = r->word[w + MORE];
+#pragma unroll
+    for (int w = 0; w < MORE; w++) {
+        uint32_t word = 0;
+        if constexpr (SIZE == 8) {
+            word = one[w / 2].word[w % 2];
+        } else {
+#pragma unroll
+            for (int i = 0; i < (BATCH * SIZE < 4 ? BATCH : 4 / SIZE); i++)
+                word |= one[w * (4 / SIZE) + i].word[0] << 8 * SIZE % 32 * i;
+        }
+        r->word[WORDS - MORE + w] = word;
+    }
+}
+
+/* All gathered operands of a vector, of narrow indices: divisions are done once for all of them, and all loads of a batch are under way before
+ * the first of them is looked at. The first operand's elements have FIRST bytes. */
+template <int FIRST, int BYTES, int N, int K, int V>
+__device__ __forceinline__ void map_gather_narrow(const map_shape &s, const unsigned char *side, uint32_t element,
+                                                  int u, map_raw (&r)[K][V])
+{
+    constexpr int BATCH = N < 4 ? N : 4;
+#pragma unroll 1
+    for (int from = 0; from < N; from += BATCH) {
+        uint32_t rest[BATCH], offset[K][BATCH] = {};
+        map_raw one[K][BATCH] = {};
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) rest[i] = element + from + i;
+#pragma unroll 1
+        for (int d = s.axes - 1; d >= 0; d--) {
+            const map_axis &axis = s.axis[d];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                const uint32_t left = map_quotient(rest[i], axis), at = rest[i] - left * (uint32_t)axis.extent;
+                rest[i] = left;
+#pragma unroll
+                for (int k = 0; k < K; k++) offset[k][i] += at * (uint32_t)s.operand[k].stride[d];
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            if (s.operand[k].kind != MAP_GATHER) continue;
+            const unsigned char *in = side + s.operand[k].offset;
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                if (element + from + i >= s.count) continue;
+                one[k][i] = k == 0 ? map_read<FIRST>(in + (int64_t)offset[k][i] * FIRST)
+                                   : map_read<BYTES>(in + (int64_t)offset[k][i] * BYTES);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            if (s.operand[k].kind != MAP_GATHER) continue;
+            if (k == 0)
+                map_append<FIRST, BATCH, N>(one[k], &r[k][u]);
+            else
+                map_append<BYTES, BATCH, N>(one[k], &r[k][u]);
+        }
+    }
+}
+
 /* What is a load and nothing else. */
 template <int BYTES, int N>
 __device__ __forceinline__ void map_load_plain(const map_shape &s, int k, const unsigned char *side, int64_t vector,
@@ -243,6 +310,18 @@ __device__ __forceinline__ void map_load(const map_shape &s, const unsigned char
         map_load_plain<FIRST, N>(s, 0, side, vector, &r[0][u]);
 #pragma unroll
         for (int k = 1; k < K; k++) map_load_plain<BYTES, N>(s, k, side, vector, &r[k][u]);
+    }
+    bool gathers = false;
+#pragma unroll
+    for (int k = 0; k < K; k++) gathers = gathers || s.operand[k].kind == MAP_GATHER;
+    if (gathers && s.narrow) {
+#pragma unroll
+        for (int u = 0; u < V; u++) {
+            const int64_t vector = first + (int64_t)u * blockDim.x;
+            if (u < s.rounds && vector < s.vectors)
+                map_gather_narrow<FIRST, BYTES, N>(s, side, (uint32_t)(vector * N), u, r);
+        }
+        return;
     }
 #pragma unroll
     for (int k = 0; k < K; k++) {
