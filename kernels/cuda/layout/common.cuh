@@ -17,24 +17,30 @@ struct layout_axis {
     typename D::index extent;   /* padding: of the input */
 };
 
-/* By value to each kernel; places are from the job's sides. */
+/* By value to each kernel; places are from the job's sides. What every launch looks at, and the first axes, lie in one line of constants: what
+ * is read of others is fetched line by line. */
 template <class D>
 struct layout_args {
     size_t in, out;
-    int rank;
-    layout_axis<D> axis[KS_LAYOUT_AXES_MAX];
     int64_t from_start, to_start;
     typename D::index items; /* words of the box */
-    int mode;                /* ks_layout_mode */
-    uint4 fill;              /* the element's bits, repeated */
+    int rank, mode;          /* mode: ks_layout_mode */
     bool first, last;        /* launch of the operation */
+    layout_axis<D> axis[KS_LAYOUT_AXES_MAX];
+    uint4 fill; /* the element's bits, repeated */
 };
 
-/* The first launch stamps the start. */
+/* The first launch stamps the start. layout_begin: behind the first loads of thread 0, whose item is 0; at once where there are none. */
 template <class A>
 __device__ __forceinline__ bool layout_enter(const ks_site &site, const A &a, ks_job_sides *job)
 {
     return a.first ? ks_enter(site, job) : ks_enter_again(site, job);
+}
+
+template <class A>
+__device__ __forceinline__ void layout_begin(const ks_site &site, const A &a, int64_t item)
+{
+    if (a.first && item == 0) ks_start(site);
 }
 
 /* Of an index of a padded axis that of the input; -1: the value's. */

@@ -399,8 +399,8 @@ static layout_axis<ks_divider32> narrow(const layout_axis<ks_divider> &axis)
 
 static layout_args<ks_divider32> narrow(const layout_args<ks_divider> &a)
 {
-    layout_args<ks_divider32> to = {a.in,   a.out,  a.rank,  {},    a.from_start, a.to_start, (int32_t)a.items,
-                                    a.mode, a.fill, a.first, a.last};
+    layout_args<ks_divider32> to = {a.in,    a.out,  a.from_start, a.to_start, (int32_t)a.items, a.rank, a.mode,
+                                    a.first, a.last, {},           a.fill};
     for (int d = 0; d < a.rank; d++) to.axis[d] = narrow(a.axis[d]);
     return to;
 }

@@ -21,17 +21,15 @@ struct layout_part {
 
 template <class D>
 struct layout_lines {
+    size_t out;
     int rank; /* axes in front of the last one */
-    layout_axis<D> axis[KS_LAYOUT_AXES_MAX];
-    int parts;
-    layout_part<D> part[KS_INPUTS_MAX];
-    int lanes_log2;
+    int parts, lanes_log2, mode;
     D pieces;                /* of a line */
     typename D::index items; /* lines * pieces */
-    size_t out;
-    int mode;
-    uint4 fill;
     bool first, last;
+    layout_part<D> part[KS_INPUTS_MAX];
+    layout_axis<D> axis[KS_LAYOUT_AXES_MAX];
+    uint4 fill;
 };
 
 /* A part of a line, and the lane's first chunk in it. */
@@ -161,7 +159,8 @@ __global__ void __launch_bounds__(LAYOUT_THREADS, 3)
     typedef typename D::index index;
     constexpr int SIZE = (int)sizeof(W), LENGTH = 16 / SIZE;
     ks_job_sides job;
-    if (!layout_enter(site, a, &job)) return;
+    if (!ks_enter_again(site, &job)) return;
+    if (a.items == 0) layout_begin(site, a, 0);
     const int lanes = 1 << a.lanes_log2, step = LENGTH << a.lanes_log2;
     const int64_t threads = (int64_t)gridDim.x * blockDim.x, first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     for (int64_t item = first >> a.lanes_log2; item < a.items; item += threads >> a.lanes_log2) {
@@ -181,6 +180,7 @@ __global__ void __launch_bounds__(LAYOUT_THREADS, 3)
             if (mine.first * SIZE + by < 16) low[k] = __ldg(from + k * lanes);
             if (mine.end * SIZE + by > 16) high[k] = __ldg(from + k * lanes + 1);
         }
+        layout_begin(site, a, item);
 #pragma unroll
         for (int k = 0; k < LAYOUT_CHUNKS; k++) {
             const index at = p.at + k * step;

@@ -33,7 +33,8 @@ __global__ void __launch_bounds__(LAYOUT_THREADS) layout_words(ks_site site, con
     typedef typename D::index index;
     constexpr int FLIGHT = 4;
     ks_job_sides job;
-    if (!layout_enter(site, a, &job)) return;
+    if (!ks_enter_again(site, &job)) return;
+    if (a.items == 0) layout_begin(site, a, 0);
     const W *in = (const W *)(job.in + a.in);
     W *out = (W *)(job.out + a.out);
     const int64_t threads = (int64_t)gridDim.x * blockDim.x;
@@ -47,6 +48,7 @@ __global__ void __launch_bounds__(LAYOUT_THREADS) layout_words(ks_site site, con
             to[k] = place.to;
             moved[k] = __ldg(in + place.from);
         }
+        layout_begin(site, a, first);
 #pragma unroll
         for (int k = 0; k < FLIGHT; k++)
             if (first + k * threads < a.items) out[to[k]] = moved[k];
