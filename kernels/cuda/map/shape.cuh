@@ -50,15 +50,15 @@ typedef struct map_operand {
     int64_t stride[KS_RANK_MAX]; /* elements, by axis; 0: repeats */
 } map_operand;
 
-/* Axes outermost first. */
+/* Axes outermost first. What every launch looks at stands in front. */
 typedef struct map_shape {
-    map_operand operand[KS_MAP_OPERANDS];
-    map_axis axis[KS_RANK_MAX];
     int64_t count, vectors;
     int32_t axes, function, rounds;
     bool truths, narrow;        /* narrow: indices of elements are below 2^31 */
     int32_t operands, from, to; /* elements.cu and cast.cu: how many, their datatype, and the output's */
     map_numbers numbers;
+    map_operand operand[KS_MAP_OPERANDS];
+    map_axis axis[KS_RANK_MAX];
 } map_shape;
 
 /* Which kernel. VECTORS_FLAT and VECTORS: one datatype in and out, or BOOL out. */
