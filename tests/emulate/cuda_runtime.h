@@ -99,6 +99,13 @@ static inline T __shfl_xor_sync(uint32_t, T mine, int distance)
     return other;
 }
 template <class T>
+static inline T __shfl_sync(uint32_t, T mine, int lane)
+{
+    T other;
+    emulate_exchange(&mine, &other, sizeof mine, lane);
+    return other;
+}
+template <class T>
 static inline T __shfl_up_sync(uint32_t, T mine, int distance)
 {
     const int lane = (int)threadIdx.x % 32;

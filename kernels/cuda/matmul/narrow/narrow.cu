@@ -37,8 +37,7 @@ static bool are_multiples(const ks_matmul_shape &s, const int64_t *step, int64_t
 static narrow_layout layout_of(const ks_matmul_shape &s, const narrow_operand &o)
 {
     if (o.along == 1 && (o.rows == 1 || o.row % 16 == 0) && are_multiples(s, o.step, 16)) return NARROW_ALONG;
-    if (o.row == 1 && o.along % 4 == 0 && o.rows % 4 == 0 && are_multiples(s, o.step, 4)) return NARROW_ACROSS;
-    return NARROW_ANY;
+    return o.row == 1 && o.along > 1 && o.along >= o.rows ? NARROW_ACROSS : NARROW_ANY;
 }
 
 static narrow_args args_of(const ks_spec *spec, const narrow_algorithm &c)
@@ -62,6 +61,7 @@ static narrow_args args_of(const ks_spec *spec, const narrow_algorithm &c)
         o.each = i ? s.b_scales : s.a_scales;
         o.e5m2 = (i ? s.b_dtype : s.a_dtype) == KS_FP8E5M2;
         o.layout = layout_of(s, o);
+        o.words = o.along % 4 == 0 && o.rows % 4 == 0 && are_multiples(s, o.step, 4);
         args.counts[i] = o.scaled ? ks_tensor_count(&spec->in[scale]) : 0;
     }
     for (int d = 0; d < s.batch_rank; d++) args.batch_dims[d] = s.batch_dims[d];
@@ -105,15 +105,29 @@ static narrow_algorithm choose(const ks_chip *chip, const ks_matmul_shape &s)
     return c;
 }
 
-/* Of tile.cuh's kernel, from readings on an H200: its rate where products are many, and that of bytes where rows are few. */
-static double predict_us(const ks_matmul_shape &s, const narrow_algorithm &c)
+/* Of tile.cuh's kernel, in us, fitted to 180 readings of drawn products on an H200, of which it explains two thirds within a seventh. */
+typedef struct tile_cost {
+    double tile, multiply[2],
+        read[4]; /* a tile's end; a step's products of INT8, of FP8; of an operand, by how it lies: */
+} tile_cost;
+enum { WORDS = NARROW_ANY + 1 /* across K in aligned words */ };
+static const tile_cost costs[2] = {{0.8, {0.11, 0.32}, {0.47, 1.5, 0.9, 0.52}},
+                                   {4.8, {1.3, 2.2}, {1.0, 2.0, 1.6, 4.0}}};
+
+static double read_us(const tile_cost *cost, const narrow_operand &o)
 {
-    const int64_t tile = c.wide ? WIDE : SMALL;
-    const double sums = (double)over(s.m, tile) * (double)over(s.n, tile) * (double)(tile * tile) * (double)s.batch;
-    const double rate = s.a_dtype == KS_INT8 ? 143e6 : 87e6; /* operations in a us */
-    const double bytes = ((double)s.m + (double)s.n) * (double)s.k * (double)s.batch;
-    const double multiply_us = 2 * sums * (double)s.k / rate, read_us = bytes / 1e6;
-    return 4 + (multiply_us > read_us ? multiply_us : read_us);
+    return cost->read[o.layout == NARROW_ACROSS && o.words ? (int)WORDS : o.layout];
+}
+
+static double predict_us(const ks_chip *chip, const ks_matmul_shape &s, const narrow_args &args,
+                         const narrow_algorithm &c)
+{
+    const tile_cost *cost = &costs[c.wide != 0];
+    const double steps = (double)over(least(c.slice, s.k), NARROW_DEPTH);
+    const double tiles = (double)(args.tiles_m * args.tiles_n) * (double)s.batch * c.splits / chip->sms;
+    const double sums = c.splits > 1 ? 1.2 + 0.65e-6 * (double)(s.m * s.n * s.batch) * 4 * c.splits : 0;
+    return 3.8 + steps * (read_us(cost, args.a) + read_us(cost, args.b)) + sums +
+           tiles * (cost->tile + steps * cost->multiply[s.a_dtype != KS_INT8]);
 }
 
 /* An algorithm and how long it takes. */
@@ -134,7 +148,7 @@ static int list_ways(const ks_chip *chip, const ks_spec *spec, narrow_way *out)
     const narrow_algorithm tile = choose(chip, s);
     const narrow_args args = args_of(spec, tile);
     for (int row = 0; row < WAYS_MOST; row++) {
-        narrow_way way = {tile, predict_us(s, tile)};
+        narrow_way way = {tile, predict_us(chip, s, args, tile)};
         if (row < NARROW_WGMMA_ROWS)
             way.us = narrow_wgmma_choose(chip, spec, args, row, &way.algorithm);
         else if (row == NARROW_WGMMA_ROWS)

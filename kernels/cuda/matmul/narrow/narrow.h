@@ -7,7 +7,7 @@
 
 enum { NARROW_DEPTH = 64 /* values of K of a stage */, NARROW_PITCH = NARROW_DEPTH + 16 /* bytes of a row of it */ };
 
-/* How an operand lies: along K or across it in steps of 16 or 4 bytes, else in any way. */
+/* How an operand lies: along K in steps of 16 bytes, across it, else in any way. */
 typedef enum narrow_layout { NARROW_ALONG, NARROW_ACROSS, NARROW_ANY } narrow_layout;
 
 /* What a plan remembers; marked as none of the tables' kernels. The bits of an FP8 product follow from the slices, and from what multiplies. */
@@ -29,6 +29,7 @@ struct narrow_operand {
     uint64_t scales; /* bytes from the `in` side */
     int32_t layout;
     bool scaled, each, e5m2; /* INPUT3 or INPUT4 is there, with a scale for each row; FP8E5M2 */
+    bool words;              /* across K: four rows from a fourth one on are an aligned word */
 };
 
 /* By value to each kernel. */

@@ -19,16 +19,13 @@ __device__ __forceinline__ void narrow_pack_read(const narrow_pack_part &part, c
     const unsigned char *const at = matrix + row + k * o.along;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        uint4 x = make_uint4(0, 0, 0, 0);
         if (part.wide) {
+            uint4 x = make_uint4(0, 0, 0, 0);
             if (row < o.rows && k + i < end) x = *(const uint4 *)(const void *)(at + i * o.along);
             w[i][0] = x.x, w[i][1] = x.y, w[i][2] = x.z, w[i][3] = x.w;
         } else {
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-                w[i][j] = row + 4 * j < o.rows && k + i < end
-                              ? *(const uint32_t *)(const void *)(at + i * o.along + 4 * j)
-                              : 0;
+            const uint4 x = narrow_read_at(o, matrix, row + 4 * i, k, end); /* of four rows */
+            w[0][i] = x.x, w[1][i] = x.y, w[2][i] = x.z, w[3][i] = x.w;
         }
     }
 }

@@ -13,13 +13,21 @@ typedef void narrow_strip_kernel(ks_site, narrow_args);
 typedef struct narrow_strip_row {
     narrow_strip_kernel *entry;
     int columns, step, threads, shared_bytes, outputs;
+    float end_us, turn_us; /* what is not turns; a turn of all warps; fitted to 27 readings on an H200 */
 } narrow_strip_row;
 
 template <class S, int ROWS, bool ALONG>
 static constexpr narrow_strip_row row_of()
 {
     typedef narrow_strip_tile<S, ROWS, ALONG> TILE;
-    return {narrow_strip<TILE>, TILE::COLUMNS, TILE::STEP, TILE::THREADS, TILE::SHARED, TILE::ROWS * TILE::COLUMNS};
+    constexpr float end = ALONG ? (ROWS == MANY   ? 3.5f
+                                   : ROWS == MORE ? 1.6f
+                                                  : 0.9f)
+                                : (ROWS == MANY   ? 9.5f
+                                   : ROWS == MORE ? 5.9f
+                                                  : 1.9f);
+    return {narrow_strip<TILE>,         TILE::COLUMNS, TILE::STEP,           TILE::THREADS, TILE::SHARED,
+            TILE::ROWS * TILE::COLUMNS, end,           ALONG ? 2.47f : 1.98f};
 }
 
 #define ROWS(S, rows)                                                                                                  \
@@ -88,9 +96,8 @@ double narrow_strip_choose(const ks_chip *chip, const ks_spec *spec, const narro
     out->splits = (int16_t)slices;
     out->slice = each * row->step;
     out->grid = (int32_t)(parts * slices);
-    /* Assumed, not measured: a CTA reads 25 bytes in a ns where all do. */
     const double waves = (double)over(parts * slices, chip->sms);
-    return 2.5 + waves * (double)(each * row->step * row->columns) / 25e3;
+    return row->end_us + waves * (double)over(each, 8) * row->turn_us + (slices > 1 ? 1.5 + 0.24 * (double)slices : 0);
 }
 
 void narrow_strip_plan(const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c, ks_cuda_plan *out)

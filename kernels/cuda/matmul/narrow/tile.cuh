@@ -3,7 +3,7 @@
  * products.
  *
  * Shapes   any sizes, strides and batches: an operand that lies along K is copied 16 bytes at a time, or by words where its rows start
- *          anywhere, one that lies across it is transposed in blocks of 4 x 4 on the way, and all others byte by byte.
+ *          anywhere, one that lies across it is transposed in blocks of 4 x 4 on the way, read by words as well, and all others byte by byte.
  * Order    of a sum: that of K, 16 values of FP8 at a time, or 32 of INT8; slices of K are added by narrow_add in their order. */
 #ifndef KS_MATMUL_NARROW_TILE_CUH
 #define KS_MATMUL_NARROW_TILE_CUH
@@ -59,26 +59,42 @@ __device__ __forceinline__ void narrow_read_words(const unsigned char *at, int c
     }
 }
 
-/* What a unit at (row, k) holds; zeros where the operand has ended. */
+/* Four bytes from any address on, by two words of memory. */
+__device__ __forceinline__ uint32_t narrow_read_word(const unsigned char *at)
+{
+    const int skip = (int)((uintptr_t)at % 4);
+    const uint32_t *const from = (const uint32_t *)(const void *)(at - skip);
+    return __funnelshift_r(from[0], from[1], 8 * skip);
+}
+
+/* What a unit at (row, k) holds; zeros where K has ended. Rows beyond the operand hold what lies there, or zeros: no output is made of them. */
 __device__ __forceinline__ uint4 narrow_read_at(const narrow_operand &o, const unsigned char *matrix, int64_t row,
                                                 int64_t k, int64_t end)
 {
     uint32_t words[4] = {};
+    if (row >= o.rows || k >= end) return make_uint4(0, 0, 0, 0);
+    const unsigned char *const at = matrix + row * o.row + k * o.along;
+    const bool across = o.layout == NARROW_ACROSS;
     if (o.along == 1) {
-        if (row >= o.rows || k >= end) return make_uint4(0, 0, 0, 0);
-        const unsigned char *const at = matrix + row * o.row + k;
         if (o.layout == NARROW_ALONG && k + 16 <= end) return *(const uint4 *)(const void *)at;
         narrow_read_words(at, (int)min(end - k, (int64_t)16), matrix + (o.rows - 1) * o.row + end, words);
-    } else if (o.layout == NARROW_ACROSS) {
-        const unsigned char *at = matrix + row + k * o.along;
-        if (row < o.rows) /* rows are a multiple of 4 */
+    } else if (across && o.words) {
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (k + i < end) words[i] = *(const uint32_t *)(const void *)(at + i * o.along);
-    } else if (row < o.rows) {
-        const unsigned char *at = matrix + row * o.row + k * o.along;
+        for (int i = 0; i < 4; i++)
+            if (k + i < end) words[i] = *(const uint32_t *)(const void *)(at + i * o.along);
+    } else if (across && at + min(end - 1 - k, (int64_t)3) * o.along + 8 <= matrix + (end - 1) * o.along + o.rows) {
 #pragma unroll
-        for (int i = 0; i < 16; i++) words[i / 4] |= narrow_byte(at + i * o.along, k + i < end) << 8 * (i % 4);
+        for (int i = 0; i < 4; i++)
+            if (k + i < end) words[i] = narrow_read_word(at + i * o.along);
+    } else {
+        const int64_t outer = across ? o.along : 4 * o.along, inner = across ? 1 : o.along;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const bool there = across ? k + i < end && row + j < o.rows : k + 4 * i + j < end;
+                words[i] |= narrow_byte(at + i * outer + j * inner, there) << 8 * j;
+            }
     }
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
@@ -190,12 +206,21 @@ __device__ __forceinline__ float narrow_scale(const narrow_operand &o, const uns
 }
 
 /* A bias of 0 changes nothing but the sign of a zero, so one that is not there is not added. */
-__device__ __forceinline__ float narrow_finish(const narrow_args &args, float sum, float scale_a, float scale_b,
+__device__ __forceinline__ float narrow_scaled(const narrow_args &args, float sum, float scale_a, float scale_b,
                                                float bias)
 {
-    float x = sum * scale_a * scale_b * args.alpha;
-    if (args.biased) x += bias;
-    return mm_activate(x, args.activation);
+    const float x = sum * scale_a * scale_b * args.alpha;
+    return args.biased ? x + bias : x;
+}
+
+__device__ __forceinline__ void narrow_store_one(const narrow_args &args, unsigned char *c, int64_t at, float x)
+{
+    if (args.out == KS_FP32)
+        ((float *)(void *)c)[at] = x;
+    else if (args.out == KS_FP16)
+        ((__half *)(void *)c)[at] = ks_round<__half>(x);
+    else
+        ((__nv_bfloat16 *)(void *)c)[at] = ks_round<__nv_bfloat16>(x);
 }
 
 /* Element (i, j) of a matrix, from its sum. */
@@ -209,28 +234,26 @@ __device__ __forceinline__ void narrow_store(const narrow_args &args, const ks_j
         ((int32_t *)(void *)c)[at] = (int32_t)sum;
         return;
     }
-    const float x = narrow_finish(args, (float)sum, narrow_scale(args.a, job.in, place.a, i),
-                                  narrow_scale(args.b, job.in, place.b, j),
-                                  args.biased ? ((const float *)(const void *)(job.in + args.bias))[j] : 0);
-    if (args.out == KS_FP32)
-        ((float *)(void *)c)[at] = x;
-    else if (args.out == KS_FP16)
-        ((__half *)(void *)c)[at] = ks_round<__half>(x);
-    else
-        ((__nv_bfloat16 *)(void *)c)[at] = ks_round<__nv_bfloat16>(x);
+    const float x = mm_activate(narrow_scaled(args, (float)sum, narrow_scale(args.a, job.in, place.a, i),
+                                              narrow_scale(args.b, job.in, place.b, j),
+                                              args.biased ? ((const float *)(const void *)(job.in + args.bias))[j] : 0),
+                                args.activation);
+    narrow_store_one(args, c, at, x);
 }
 
-/* Four neighbours of a row. */
+/* Four neighbours of a row. The copy is aligned, so that they are one vector, which the compiler otherwise does not see. */
 template <typename T>
 __device__ __forceinline__ void narrow_store_four(const narrow_args &args, T *line, int64_t column, const T (&x)[4])
 {
     if (args.line % 4 == 0 && column + 4 <= args.b.rows) {
+        __align__(16) const T four[4] = {x[0], x[1], x[2], x[3]};
         if constexpr (sizeof(T) == 4)
-            *(uint4 *)(void *)(line + column) = *(const uint4 *)(const void *)x;
+            *(uint4 *)(void *)(line + column) = *(const uint4 *)(const void *)four;
         else
-            *(uint2 *)(void *)(line + column) = *(const uint2 *)(const void *)x;
+            *(uint2 *)(void *)(line + column) = *(const uint2 *)(const void *)four;
         return;
     }
+#pragma unroll
     for (int e = 0; e < 4; e++)
         if (column + e < args.b.rows) line[column + e] = x[e];
 }
@@ -254,32 +277,75 @@ __device__ __forceinline__ narrow_scales narrow_scales_of(const narrow_args &arg
     return scales;
 }
 
-/* Four neighbours of a row of the matrix at c. */
-template <typename T, typename S>
-__device__ __forceinline__ void narrow_outputs(const narrow_args &args, const narrow_scales &scales, unsigned char *c,
-                                               int64_t row, int64_t column, const S (&sum)[4])
+/* mm_activate() of four, by code that is there once. */
+__device__ __forceinline__ void narrow_activate(float (&x)[4], int activation)
 {
-    __align__(16) T out[4];
-    const float scale_a = scales.a ? __ldg(scales.a + row * scales.a_step) : 1;
+    if (activation == KS_MATMUL_NONE) return;
+#pragma unroll 1
+    for (int e = 0; e < 4; e++) {
+        const float y = mm_activate(x[0], activation);
+        x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = y;
+    }
+}
+
+/* Where four neighbours of a row lie: elements from the matrix to the row, and to the first of them. */
+struct narrow_four_place {
+    int64_t line, column;
+};
+
+/* What four neighbours of a row are made of besides their sums and the row's scale. */
+struct narrow_columns {
+    float scale[4], bias[4];
+};
+
+/* Of columns from `column` on; those that are not there have the last one's. */
+__device__ __forceinline__ narrow_columns narrow_columns_of(const narrow_args &args, const narrow_scales &scales,
+                                                            int64_t column)
+{
+    narrow_columns columns;
+    const int last = (int)min(args.b.rows - 1 - column, (int64_t)3);
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-        const int64_t at = min(column + e, args.b.rows - 1);
-        const float x = narrow_finish(args, (float)sum[e], scale_a, scales.b ? __ldg(scales.b + at * scales.b_step) : 1,
-                                      args.biased ? __ldg(scales.bias + at) : 0);
-        if constexpr (std::is_same_v<T, float>)
-            out[e] = x;
-        else
-            out[e] = ks_round<T>(x);
+        columns.scale[e] = scales.b ? __ldg(scales.b + (column + min(e, last)) * scales.b_step) : 1;
+        columns.bias[e] = args.biased ? __ldg(scales.bias + column + min(e, last)) : 0;
     }
-    narrow_store_four(args, (T *)(void *)c + row * args.line, column, out);
+    return columns;
+}
+
+template <typename T>
+__device__ __forceinline__ void narrow_store_rounded(const narrow_args &args, T *line, int64_t column,
+                                                     const float (&x)[4])
+{
+    T out[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) out[e] = ks_round<T>(x[e]);
+    narrow_store_four(args, line, column, out);
+}
+
+/* Four neighbours of a row of the matrix at c. */
+template <typename S>
+__device__ __forceinline__ void narrow_outputs(const narrow_args &args, const narrow_columns &columns, float scale_a,
+                                               unsigned char *c, narrow_four_place at, const S (&sum)[4])
+{
+    float x[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) x[e] = narrow_scaled(args, (float)sum[e], scale_a, columns.scale[e], columns.bias[e]);
+    narrow_activate(x, args.activation);
+    if (args.out == KS_FP32)
+        narrow_store_four(args, (float *)(void *)c + at.line, at.column, x);
+    else if (args.out == KS_FP16)
+        narrow_store_rounded(args, (__half *)(void *)c + at.line, at.column, x);
+    else
+        narrow_store_rounded(args, (__nv_bfloat16 *)(void *)c + at.line, at.column, x);
 }
 
 /* Where a matrix's sums go. */
 template <class S>
 struct narrow_ends {
     narrow_scales scales;
-    unsigned char *c; /* its outputs; NULL: */
-    S *sums;          /* a slice's, to be added */
+    narrow_columns columns; /* of a thread, which has the same ones of all its rows */
+    unsigned char *c;       /* its outputs; NULL: */
+    S *sums;                /* a slice's, to be added */
 };
 
 template <class S>
@@ -302,16 +368,14 @@ template <class S>
 __device__ __forceinline__ void narrow_end(const narrow_args &args, const narrow_ends<S> &ends, int64_t row,
                                            int64_t column, const S (&sum)[4])
 {
+    const int64_t line = row * args.line;
     if (ends.sums)
-        narrow_store_four(args, ends.sums + row * args.line, column, sum);
+        narrow_store_four(args, ends.sums + line, column, sum);
     else if (args.out == KS_INT32)
-        narrow_store_four(args, (S *)(void *)ends.c + row * args.line, column, sum);
-    else if (args.out == KS_FP32)
-        narrow_outputs<float>(args, ends.scales, ends.c, row, column, sum);
-    else if (args.out == KS_FP16)
-        narrow_outputs<__half>(args, ends.scales, ends.c, row, column, sum);
+        narrow_store_four(args, (S *)(void *)ends.c + line, column, sum);
     else
-        narrow_outputs<__nv_bfloat16>(args, ends.scales, ends.c, row, column, sum);
+        narrow_outputs(args, ends.columns, ends.scales.a ? __ldg(ends.scales.a + row * ends.scales.a_step) : 1, ends.c,
+                       {line, column}, sum);
 }
 
 /* Scales that are none: thread `first` of `threads` takes its share. */
@@ -401,7 +465,11 @@ __global__ void __launch_bounds__(WARPS_M *WARPS_N *KS_WARP)
             if (step < steps) keep((int)(step & 1));
             __syncthreads();
         }
-        const narrow_ends<S> ends = narrow_ends_of<S>(site, args, job, place, split);
+        narrow_ends<S> ends = narrow_ends_of<S>(site, args, job, place, split);
+        static_assert(THREADS % (N / 4) == 0, "a thread has the same columns of all its rows");
+        const int four = threadIdx.x % (N / 4) * 4;
+        if (ends.c && args.out != KS_INT32 && j0 + four < args.b.rows)
+            ends.columns = narrow_columns_of(args, ends.scales, j0 + four);
 #pragma unroll 1
         for (int from = 0; from < M; from += HELD_ROWS) {
             if (row / HELD_ROWS * HELD_ROWS == from) {
@@ -416,7 +484,7 @@ __global__ void __launch_bounds__(WARPS_M *WARPS_N *KS_WARP)
             __syncthreads();
 #pragma unroll 2
             for (int at = threadIdx.x; at < HELD_ROWS * N / 4; at += THREADS) {
-                const int line = at / (N / 4), four = at % (N / 4) * 4;
+                const int line = at / (N / 4);
                 if (i0 + from + line >= args.a.rows || j0 + four >= args.b.rows) continue;
                 S sum[4];
 #pragma unroll

@@ -133,7 +133,7 @@ __device__ __forceinline__ void narrow_wgmma_pair(const S *first, const S *secon
     out[2] = odd ? second[row * 2] : take0, out[3] = odd ? second[row * 2 + 1] : take1;
 }
 
-/* Sums as they are: INT32, or a slice's. */
+/* Sums as they are, INT32 or a slice's, of lines that start on four. */
 template <typename TILE, typename S>
 __device__ __forceinline__ void narrow_wgmma_sums(const narrow_args &args, const narrow_wgmma_place &place,
                                                   const S (&sum)[TILE::SUMS])
@@ -150,47 +150,126 @@ __device__ __forceinline__ void narrow_wgmma_sums(const narrow_args &args, const
         }
 }
 
-/* Two blocks of 8 columns of both rows. */
-template <typename T, typename S>
-__device__ __forceinline__ void narrow_wgmma_outputs(const narrow_args &args, const narrow_wgmma_place &place,
-                                                     const narrow_scales &scales, int64_t column,
-                                                     const mm_four<S> &first, const mm_four<S> &second)
+/* HELD blocks' sums of a warp's 16 rows, in shared memory. */
+template <typename S>
+struct narrow_wgmma_chunk {
+    const mm_four<S> *sums; /* the first lane's of the first block */
+    unsigned char *c;
+    int64_t line, column; /* elements from c to its first row; the first column */
+    int rows, columns;    /* that are there; 0 or less: none */
+    float scale_a;        /* of row lane % 16 */
+};
+
+/* Stored as vectors: a lane has four neighbours of four rows, so that what its columns have in common is read once. A sum's slot has two columns
+ * of two rows; which of its two slots a lane reads first is its block's, for the banks. */
+template <typename TILE, typename S>
+__device__ __forceinline__ void narrow_wgmma_vectors(const narrow_args &args, const narrow_wgmma_chunk<S> &chunk,
+                                                     const narrow_scales &scales)
 {
+    const int lane = threadIdx.x % KS_WARP, block = lane / 4 % 4, turn = block % 2, four = block * 8 + lane % 2 * 4;
+    narrow_columns columns = {};
+    if (four < chunk.columns) columns = narrow_columns_of(args, scales, chunk.column + four);
+#pragma unroll 1
+    for (int row = lane / 2 % 2 + lane / 16 * 2; row < 8; row += 4) {
+        const mm_four<S> *const at = chunk.sums + block * TILE::CONSUMERS + row * 4 + lane % 2 * 2;
+        const mm_four<S> one = at[turn], two = at[turn ^ 1];
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int64_t row = place.row + half * 8;
-        S four[4];
-        narrow_wgmma_pair(first.value, second.value, half, four);
-        if (row < args.a.rows && column < args.b.rows) narrow_outputs<T>(args, scales, place.c, row, column, four);
+        for (int half = 0; half < 2; half++) {
+            const float scale_a = __shfl_sync(~0u, chunk.scale_a, row + half * 8);
+            S sum[4];
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const S x = one.value[half * 2 + e], y = two.value[half * 2 + e];
+                sum[e] = turn ? y : x, sum[2 + e] = turn ? x : y;
+            }
+            if (row + half * 8 < chunk.rows && four < chunk.columns)
+                narrow_outputs(args, columns, scale_a, chunk.c,
+                               {chunk.line + (row + half * 8) * args.line, chunk.column + four}, sum);
+        }
     }
 }
 
-/* All of a thread's, through memory of its own, so that the code of two blocks is there once. */
+/* Of lines that start anywhere: a lane has a column, so that stores are whole sectors all the same. raw: sums as they are. */
 template <typename TILE, typename S>
-__device__ __forceinline__ void narrow_wgmma_finish(const narrow_args &args, const narrow_wgmma_place &place,
-                                                    const narrow_scales &scales, const S (&sum)[TILE::SUMS],
-                                                    mm_four<S> *held)
+__device__ __forceinline__ void narrow_wgmma_lines(const narrow_args &args, const narrow_wgmma_chunk<S> &chunk,
+                                                   const narrow_scales &scales, bool raw)
 {
-    held += threadIdx.x;
-#pragma unroll
-    for (int first = 0; first < TILE::BLOCKS; first += TILE::HELD) {
-#pragma unroll
-        for (int i = 0; i < TILE::HELD; i++) {
-            const S *const four = sum + (first + i) * 4;
-            held[i * TILE::CONSUMERS] = {four[0], four[1], four[2], four[3]};
-        }
+    constexpr int ROWS = 4; /* at a time */
+    static_assert(TILE::HELD * 8 == KS_WARP, "a lane has one column of all that are held");
+    const int lane = threadIdx.x % KS_WARP;
+    const bool there = lane < chunk.columns;
+    const int64_t column = chunk.column + lane;
+    const S *const from = (const S *)(const void *)(chunk.sums + lane / 8 * TILE::CONSUMERS + lane % 8 / 2) + lane % 2;
+    const float scale_b = !raw && there && scales.b ? __ldg(scales.b + column * scales.b_step) : 1;
+    const float bias = !raw && there && args.biased ? __ldg(scales.bias + column) : 0;
 #pragma unroll 1
-        for (int i = 0; i < TILE::HELD; i += 2) {
-            const mm_four<S> &one = held[i * TILE::CONSUMERS], &next = held[(i + 1) * TILE::CONSUMERS];
-            const int64_t column = place.column + (first + i) * 8;
-            if (args.out == KS_FP32)
-                narrow_wgmma_outputs<float>(args, place, scales, column, one, next);
-            else if (args.out == KS_FP16)
-                narrow_wgmma_outputs<__half>(args, place, scales, column, one, next);
+    for (int row = 0; row < 16; row += ROWS) {
+        S sum[ROWS];
+        float x[ROWS];
+#pragma unroll
+        for (int e = 0; e < ROWS; e++) {
+            sum[e] = from[(row % 8 + e) * 16 + row / 8 * 2];
+            const float scale_a = __shfl_sync(~0u, chunk.scale_a, row + e);
+            x[e] = narrow_scaled(args, (float)sum[e], scale_a, scale_b, bias);
+        }
+        if (!raw) narrow_activate(x, args.activation);
+#pragma unroll
+        for (int e = 0; e < ROWS; e++) {
+            const int64_t at = chunk.line + (row + e) * args.line + column;
+            if (!there || row + e >= chunk.rows) continue;
+            if (raw)
+                ((S *)(void *)chunk.c)[at] = sum[e];
             else
-                narrow_wgmma_outputs<__nv_bfloat16>(args, place, scales, column, one, next);
+                narrow_store_one(args, chunk.c, at, x[e]);
         }
     }
+}
+
+/* All of a warp's, a few blocks after the other through shared memory, so that the code behind it is there once. raw: sums as they are, INT32
+ * or a slice's, of lines that start anywhere. */
+template <typename TILE, typename S>
+__device__ __forceinline__ void narrow_wgmma_finish(const narrow_args &args, const narrow_wgmma_place &place,
+                                                    const narrow_scales &scales, bool raw, const S (&sum)[TILE::SUMS],
+                                                    mm_four<S> *held)
+{
+    const int lane = threadIdx.x % KS_WARP;
+    const int64_t row = place.row - lane / 4; /* the warp's first */
+    narrow_wgmma_chunk<S> chunk = {held + (threadIdx.x - lane), place.c, row * args.line};
+    chunk.column = place.column - (lane % 2 * 8 + lane % 4 / 2 * 4);
+    chunk.rows = (int)min(args.a.rows - row, (int64_t)16);
+    chunk.scale_a =
+        !raw && scales.a && lane % 16 < chunk.rows ? __ldg(scales.a + (row + lane % 16) * scales.a_step) : 1;
+#pragma unroll 1
+    for (int first = 0; first < TILE::BLOCKS; first += TILE::HELD) {
+#pragma unroll
+        for (int block = 0; block < TILE::BLOCKS; block++)
+            if (block / TILE::HELD * TILE::HELD == first) {
+                const S *const four = sum + block * 4;
+                held[block % TILE::HELD * TILE::CONSUMERS + threadIdx.x] = {four[0], four[1], four[2], four[3]};
+            }
+        __syncwarp();
+        chunk.columns = (int)min(args.b.rows - chunk.column, (int64_t)KS_WARP);
+        if (args.line % 4 == 0)
+            narrow_wgmma_vectors<TILE>(args, chunk, scales);
+        else
+            narrow_wgmma_lines<TILE>(args, chunk, scales, raw);
+        chunk.column += KS_WARP;
+        __syncwarp();
+    }
+}
+
+/* Scales and biases of a unit, which are wanted behind its last product. */
+template <typename TILE>
+__device__ __forceinline__ void narrow_wgmma_prefetch(const narrow_args &args, const narrow_wgmma_place &place,
+                                                      const narrow_scales &scales)
+{
+    if (scales.a)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            ks_prefetch(scales.a + min(place.row + half * 8, args.a.rows - 1) * scales.a_step);
+    const int64_t column = min(place.column / TILE::N * TILE::N + threadIdx.x % TILE::N, args.b.rows - 1);
+    if (scales.b) ks_prefetch(scales.b + column * scales.b_step);
+    if (args.biased) ks_prefetch(scales.bias + column);
 }
 #endif
 
@@ -236,23 +315,25 @@ __global__ void __launch_bounds__(TILE::THREADS, 1)
         for (unsigned index = blockIdx.x / TILE::PEERS; index < units; index += step) {
             mm_unit unit = mm_unit_at(walk, index);
             unit.row = unit.row * TILE::BY_M + pipeline.row, unit.column = unit.column * TILE::BY_N + pipeline.column;
+            narrow_wgmma_place place = {job.out + args.c, (int64_t)unit.row * TILE::M + row,
+                                        (int64_t)unit.column * TILE::N + column};
+            if (args.splits == 1 && args.out != KS_INT32)
+                narrow_wgmma_prefetch<TILE>(args, place,
+                                            narrow_scales_of(args, job, narrow_place_of(args, unit.batch)));
             narrow_wgmma_unit<TILE>(sum, pipeline, warpgroup,
                                     (int)((unit.k_end - unit.k_begin + TILE::DEPTH - 1) / TILE::DEPTH));
             if (index + step >= units) mm_consumers_end<TILE>();
             const int64_t matrix = args.a.rows * args.line;
-            narrow_wgmma_place place = {job.out + args.c, (int64_t)unit.row * TILE::M + row,
-                                        (int64_t)unit.column * TILE::N + column};
-            if (args.splits > 1) {
+            const bool raw = args.splits > 1 || args.out == KS_INT32;
+            if (args.splits > 1)
                 place.c = ks_workspace(site) + ((int64_t)unit.split * args.batch + unit.batch) * matrix * sizeof(S);
+            else
+                place.c += unit.batch * matrix * (args.out == KS_FP32 || args.out == KS_INT32 ? 4 : 2);
+            const narrow_scales scales = narrow_scales_of(args, job, narrow_place_of(args, unit.batch));
+            if (raw && args.line % 4 == 0)
                 narrow_wgmma_sums<TILE>(args, place, sum);
-            } else if (args.out == KS_INT32) {
-                place.c += unit.batch * matrix * sizeof(S);
-                narrow_wgmma_sums<TILE>(args, place, sum);
-            } else {
-                place.c += unit.batch * matrix * (args.out == KS_FP32 ? 4 : 2);
-                narrow_wgmma_finish<TILE>(args, place, narrow_scales_of(args, job, narrow_place_of(args, unit.batch)),
-                                          sum, held);
-            }
+            else
+                narrow_wgmma_finish<TILE>(args, place, scales, raw, sum, held);
         }
     }
     if constexpr (TILE::PEERS > 1) mm_cluster_leave();
