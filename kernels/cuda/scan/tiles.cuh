@@ -177,7 +177,8 @@ __device__ __forceinline__ void scan_warp_tile(const scan_shape &s, const ks_job
     const int steps = (int)min((int64_t)s.depth, s.length - (int64_t)tile * s.depth), elements = steps * s.columns;
     const scan_part part = scan_warp_part<Op>(s, share, tile, steps);
     scan_load<Op>(s, job.in + s.in, part, slots);
-    if constexpr (Op::SERIAL) scan_load<Op>(s, job.in + s.in, part.behind(SCAN_RUN), slots);
+    if constexpr (Op::SERIAL)
+        if (s.run > SCAN_RUN) scan_load<Op>(s, job.in + s.in, part.behind(SCAN_RUN), slots);
     __syncwarp();
 
     const int number = lane_id / s.columns, column = lane_id - number * s.columns;
@@ -195,7 +196,8 @@ __device__ __forceinline__ void scan_warp_tile(const scan_shape &s, const ks_job
     __syncwarp();
     if (tile + 1 < s.tiles) carry = tile ? Op::join(carry, totals[column]) : totals[column];
     scan_store<Op>(s, slots, part, job.out + s.out);
-    if constexpr (Op::SERIAL) scan_store<Op>(s, slots, part.behind(SCAN_RUN), job.out + s.out);
+    if constexpr (Op::SERIAL)
+        if (s.run > SCAN_RUN) scan_store<Op>(s, slots, part.behind(SCAN_RUN), job.out + s.out);
     __syncwarp();
 }
 
