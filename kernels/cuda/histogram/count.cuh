@@ -52,11 +52,24 @@ static __device__ __attribute__((noinline)) int histogram_find_near(const histog
     return !beyond ? bin - 1 : bin < s.bins ? bin : -1;
 }
 
+/* Likewise, where edges are exact in FP32 (histogram_shape): what the subtraction has lost decides, if it alone does. */
+__device__ __forceinline__ int histogram_find_exact(const histogram_shape &s, float x, float edge, float beyond)
+{
+    if (!(edge >= 0 && edge <= (float)s.bins)) return -1;
+    const float distance = x - s.near_min, taken = x - distance;
+    const float lost = __fadd_rn(x - __fadd_rn(distance, taken), taken - s.near_min);
+    const float above = beyond != 0 ? beyond : lost != 0 ? lost : edge == 0 ? distance : 0; /* so small a place is 0 */
+    const int bin = (int)edge - (above < 0);
+    if (bin < s.bins) return bin;
+    return above > 0 ? -1 : s.bins - 1; /* max is in the last bin */
+}
+
 /* Likewise: FP32 decides where its errors cannot reach an edge. */
 __device__ __forceinline__ int histogram_find(const histogram_shape &s, float x)
 {
     const float place = (x - s.near_min) * s.near_scale, edge = rintf(place), beyond = place - edge;
-    if (!(fabsf(beyond) > s.margin)) return histogram_find_near(s, x, edge);
+    if (!(fabsf(beyond) > s.margin))
+        return s.exact ? histogram_find_exact(s, x, edge, beyond) : histogram_find_near(s, x, edge);
     const float bin = edge - (beyond < 0 ? 1.0f : 0.0f);
     return bin >= 0 && bin < (float)s.bins ? (int)bin : -1;
 }

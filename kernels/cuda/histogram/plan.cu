@@ -42,6 +42,12 @@ static float margin_of(const ks_histogram_shape &given, double scale)
     return margin < 1 ? (float)margin : 1;
 }
 
+static bool is_power_of_two(double x)
+{
+    int exponent;
+    return frexp(x, &exponent) == 0.5;
+}
+
 histogram_launch histogram_launch_of(const ks_spec *spec, const histogram_algorithm &c)
 {
     const ks_histogram_shape given = ks_histogram_shape_of(spec);
@@ -68,6 +74,8 @@ histogram_launch histogram_launch_of(const ks_spec *spec, const histogram_algori
     s->near_min = (float)s->min;
     s->near_scale = (float)s->scale;
     s->margin = margin_of(given, s->scale);
+    s->exact = s->margin < HISTOGRAM_MARGIN && is_power_of_two(s->width) && (double)s->near_min == s->min &&
+               (double)(float)s->max == s->max;
     if (ks_dtype_kind(given.dtype) == KS_KIND_INT) s->sign = (uint64_t)1 << (8 * ks_dtype_size(given.dtype) - 1);
     const size_t counters = (size_t)c.copies * (size_t)given.bins;
     go.shared_bytes = c.shared ? (counters + counters % 2) * sizeof(uint32_t) : 0; /* they are read by pairs */
@@ -109,8 +117,8 @@ static int64_t parts_that_meet(const ks_chip *chip, const ks_histogram_shape &gi
                      given.rows <= chip->sms / HISTOGRAM_CLUSTER &&
                      given.length <= (int64_t)HISTOGRAM_CLUSTER * MEETING_MOST;
     if (!few) return 0;
-    const int64_t least_elements = most(MEETING_LEAST, 2 * (int64_t)given.bins);
-    int64_t parts = HISTOGRAM_CLUSTER;
+    const int64_t least_elements = most(MEETING_LEAST, given.bins / 4);
+    int64_t parts = given.length < 2 * (int64_t)given.bins ? 1 : HISTOGRAM_CLUSTER; /* counters are exchanged, too */
     while (parts > 1 && given.length < parts * least_elements) parts /= 2;
     c->threads = (int16_t)most(c->threads, 512);
     c->meets = parts > 1;

@@ -24,6 +24,8 @@ struct histogram_shape {
     int32_t parts, bins,
         copies; /* parts of a row, one for each CTA; copies of the counters in shared memory, a power of two */
     bool meets; /* the parts of a row are a cluster */
+    bool
+        exact; /* min, max and a bin's width are FP32's, and the width is a power of two: multiplying by its inverse loses nothing */
     bool ranged, edges;
     double min, max, width, scale; /* scale: bins over the range */
     float near_min, near_scale;    /* the same in FP32 */
