@@ -79,6 +79,7 @@ ks_status ks_cuda_peak(ks_device *device, ks_dtype dtype, ks_peak *out, ks_error
         snprintf(out->source, sizeof out->source, "%s product of size %d, best of %d", ks_dtype_name(dtype), PEAK_SIZE,
                  PEAK_TRIALS);
     }
+    if (lane && lane->large && !ks_cuda_failed(device)) cudaFree(lane->large); /* which waits for its last use */
     ks_cuda_lane_close(&lane);
     free(plan);
     return status;
