@@ -392,7 +392,7 @@ static void many_chains(void **state)
     static const int64_t inners[] = {1, 1, 2, 3, 5, 17, 31, 32, 40, 129};
     for (int n = 0; n < 60; n++) {
         const int64_t inner = inners[values_below(sizeof inners / sizeof *inners)], length = 16 + values_below(2100);
-        const int64_t outer = 1 + (16 + values_below(20)) / (1 + inner / 32);
+        const int64_t outer = 1 + (32 + values_below(20)) / (1 + inner / 32);
         ks_spec spec =
             cube_of(dtypes[values_below(DTYPES)], (ks_scan_op)(n % KS_SCAN_OPS), outer, 1 + length / inner, inner);
         spec.params[KS_SCAN_EXCLUSIVE].i = values_below(2);
