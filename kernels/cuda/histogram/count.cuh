@@ -52,7 +52,7 @@ static __device__ __attribute__((noinline)) int histogram_find_near(const histog
     return !beyond ? bin - 1 : bin < s.bins ? bin : -1;
 }
 
-/* Likewise, where edges are exact in FP32 (histogram_shape): what the subtraction has lost decides, if it alone does. */
+/* Likewise, where edges are exact in FP32 (histogram_shape): the rounding error of the subtraction decides, if nothing else does. */
 __device__ __forceinline__ int histogram_find_exact(const histogram_shape &s, float x, float edge, float beyond)
 {
     if (!(edge >= 0 && edge <= (float)s.bins)) return -1;

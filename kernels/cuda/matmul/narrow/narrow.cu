@@ -105,10 +105,11 @@ static narrow_algorithm choose(const ks_chip *chip, const ks_matmul_shape &s)
     return c;
 }
 
-/* Of tile.cuh's kernel, in us, fitted to 180 readings of drawn products on an H200, of which it explains two thirds within a seventh. */
+/* Of tile.cuh's kernel, in us: fitted to 180 readings of drawn products on an H200; the standard deviation of relative errors is 0.14. */
 typedef struct tile_cost {
-    double tile, multiply[2],
-        read[4]; /* a tile's end; a step's products of INT8, of FP8; of an operand, by how it lies: */
+    double end;         /* of a tile */
+    double multiply[2]; /* a step's products: of INT8, of FP8 */
+    double read[4];     /* a step of an operand, by narrow_layout; WORDS */
 } tile_cost;
 enum { WORDS = NARROW_ANY + 1 /* across K in aligned words */ };
 static const tile_cost costs[2] = {{0.8, {0.11, 0.32}, {0.47, 1.5, 0.9, 0.52}},
@@ -127,7 +128,7 @@ static double predict_us(const ks_chip *chip, const ks_matmul_shape &s, const na
     const double tiles = (double)(args.tiles_m * args.tiles_n) * (double)s.batch * c.splits / chip->sms;
     const double sums = c.splits > 1 ? 1.2 + 0.65e-6 * (double)(s.m * s.n * s.batch) * 4 * c.splits : 0;
     return 3.8 + steps * (read_us(cost, args.a) + read_us(cost, args.b)) + sums +
-           tiles * (cost->tile + steps * cost->multiply[s.a_dtype != KS_INT8]);
+           tiles * (cost->end + steps * cost->multiply[s.a_dtype != KS_INT8]);
 }
 
 /* An algorithm and how long it takes. */

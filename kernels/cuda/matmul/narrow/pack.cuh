@@ -11,7 +11,7 @@
 
 enum { NARROW_PACK_THREADS = 256, NARROW_PACK_TILE = 128 /* rows; values of K */ };
 
-/* 16 rows at four values of K, a word of four rows in w[value of K][word]; zeros beyond the operand. */
+/* 16 rows at four values of K, a word of four rows in w[value of K][word]; zeros where K has ended, anything in rows beyond the operand. */
 __device__ __forceinline__ void narrow_pack_read(const narrow_pack_part &part, const unsigned char *matrix, int64_t row,
                                                  int64_t k, int64_t end, uint32_t (&w)[4][4])
 {

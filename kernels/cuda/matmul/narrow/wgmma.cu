@@ -37,24 +37,21 @@ static constexpr narrow_wgmma_row row_of(const char *name, mm_cost cost)
 }
 
 template <typename E>
-constexpr narrow_wgmma_row rows[NARROW_WGMMA_ROWS] = {};
-
+constexpr mm_cost costs[NARROW_WGMMA_ROWS] = {};
 template <>
-constexpr narrow_wgmma_row rows<int8_t>[NARROW_WGMMA_ROWS] = {
-    row_of<narrow_wgmma_tile<int8_t, 2, 256, 4, 2>>("2x 128x256", {4.90f, 0.769f}),
-    row_of<narrow_wgmma_tile<int8_t, 2, 256, 4, 1>>("128x256", {4.70f, 0.695f}),
-    row_of<narrow_wgmma_tile<int8_t, 2, 128, 6, 1>>("128x128", {3.27f, 0.349f}),
-    row_of<narrow_wgmma_tile<int8_t, 1, 128, 8, 1>>("64x128", {2.82f, 0.249f}),
-    row_of<narrow_wgmma_tile<int8_t, 1, 64, 10, 1>>("64x64", {2.15f, 0.182f}),
-};
-
+constexpr mm_cost costs<int8_t>[NARROW_WGMMA_ROWS] = {
+    {4.90f, 0.769f}, {4.70f, 0.695f}, {3.27f, 0.349f}, {2.82f, 0.249f}, {2.15f, 0.182f}};
 template <>
-constexpr narrow_wgmma_row rows<__half>[NARROW_WGMMA_ROWS] = {
-    row_of<narrow_wgmma_tile<__half, 2, 256, 4, 2>>("2x 128x256", {7.95f, 0.680f}),
-    row_of<narrow_wgmma_tile<__half, 2, 256, 4, 1>>("128x256", {7.69f, 0.653f}),
-    row_of<narrow_wgmma_tile<__half, 2, 128, 6, 1>>("128x128", {5.51f, 0.290f}),
-    row_of<narrow_wgmma_tile<__half, 1, 128, 8, 1>>("64x128", {5.02f, 0.191f}),
-    row_of<narrow_wgmma_tile<__half, 1, 64, 10, 1>>("64x64", {3.62f, 0.132f}),
+constexpr mm_cost costs<__half>[NARROW_WGMMA_ROWS] = {
+    {7.95f, 0.680f}, {7.69f, 0.653f}, {5.51f, 0.290f}, {5.02f, 0.191f}, {3.62f, 0.132f}};
+
+template <typename E>
+constexpr narrow_wgmma_row rows[NARROW_WGMMA_ROWS] = {
+    row_of<narrow_wgmma_tile<E, 2, 256, 4, 2>>("2x 128x256", costs<E>[0]),
+    row_of<narrow_wgmma_tile<E, 2, 256, 4, 1>>("128x256", costs<E>[1]),
+    row_of<narrow_wgmma_tile<E, 2, 128, 6, 1>>("128x128", costs<E>[2]),
+    row_of<narrow_wgmma_tile<E, 1, 128, 8, 1>>("64x128", costs<E>[3]),
+    row_of<narrow_wgmma_tile<E, 1, 64, 10, 1>>("64x64", costs<E>[4]),
 };
 
 /* Sums have two sets of registers. */
