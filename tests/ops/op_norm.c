@@ -368,7 +368,10 @@ static void each_kernel(void **state)
                  {{KS_FP32, 3, 1024}, KS_NORM_L2, 0},      {{KS_BF16, 2, 40000}, KS_NORM_LAYER, 6},
                  {{KS_FP32, 150, 9000}, KS_NORM_LAYER, 8}, {{KS_FP64, 9, 2050}, KS_NORM_RMS, 30},
                  {{KS_BF16, 60, 257}, KS_NORM_LAYER, 6},   {{KS_FP32, 5, 4099}, KS_NORM_RMS, 8},
-                 {{KS_FP16, 2, 70001}, KS_NORM_LAYER, 6},  {{KS_FP32, 200, 18001}, KS_NORM_LAYER, 0}};
+                 {{KS_FP16, 2, 70001}, KS_NORM_LAYER, 6},  {{KS_FP32, 200, 18001}, KS_NORM_LAYER, 0},
+                 {{KS_BF16, 70, 1023}, KS_NORM_RMS, 30},   {{KS_FP16, 3, 150001}, KS_NORM_LAYER, 6},
+                 {{KS_FP64, 60, 257}, KS_NORM_LAYER, 6},   {{KS_FP64, 200, 9001}, KS_NORM_LAYER, 0},
+                 {{KS_FP64, 2, 40001}, KS_NORM_RMS, 8}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
         ks_spec spec = spec_of(table[n].of.dtype, 2, (const int64_t[]){table[n].of.rows, table[n].of.length});
         spec.params[KS_NORM_KIND].i = table[n].kind;

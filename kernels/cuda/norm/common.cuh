@@ -196,12 +196,17 @@ __device__ __forceinline__ double norm_wide_sum(const M (&s)[E])
     return sum;
 }
 
+/* Of the first `count` elements. */
 template <class T, int E, class M>
-__device__ __forceinline__ double norm_squares(const M (&s)[E], const norm_rule<M> &rule)
+__device__ __forceinline__ double norm_squares(const M (&s)[E], const norm_rule<M> &rule, int count = E)
 {
     M d[E];
 #pragma unroll
     for (int e = 0; e < E; e++) d[e] = rule.template distance<norm_low<T>>(s[e]);
+    if (count < E) {
+#pragma unroll
+        for (int e = 0; e < E; e++) d[e] = e < count ? d[e] : 0;
+    }
     if constexpr (sizeof(T) == 4) {
         double sum = 0;
 #pragma unroll

@@ -5,6 +5,7 @@
 #include "cuda/norm/plan.h"
 #include "cuda/norm/row_any.cuh"
 #include "cuda/norm/row_block.cuh"
+#include "cuda/norm/row_shifted.cuh"
 #include "cuda/norm/row_subwarp.cuh"
 
 /* Clusters of go.c.cluster CTAs. */
@@ -56,10 +57,25 @@ static cudaError_t norm_run_block(const norm_launch &go)
     return cudaErrorInvalidValue;
 }
 
+template <class T, class W, bool CLUSTER>
+static cudaError_t norm_run_shifted(const norm_launch &go)
+{
+    const int cluster = go.c.cluster, share = go.c.share;
+    if (go.c.packs == 1) return norm_run(go, norm_row_shifted<T, W, 1, CLUSTER>, cluster, share);
+    if (go.c.packs == 2) return norm_run(go, norm_row_shifted<T, W, 2, CLUSTER>, cluster, share);
+    if constexpr (norm_four<T, W>) return norm_run(go, norm_row_shifted<T, W, 4, CLUSTER>, cluster, share);
+    return cudaErrorInvalidValue;
+}
+
 template <class T, class W>
 static cudaError_t norm_run_rows(const norm_launch &go)
 {
     if (go.c.family == NORM_ROW_SUBWARP) return norm_run_subwarp<T, W>(go);
+    if (go.c.family == NORM_ROW_SHIFTED) {
+        if constexpr (sizeof(T) <= 4)
+            return go.c.cluster > 1 ? norm_run_shifted<T, W, true>(go) : norm_run_shifted<T, W, false>(go);
+        return cudaErrorInvalidValue;
+    }
     return go.c.cluster > 1 ? norm_run_block<T, W, true>(go) : norm_run_block<T, W, false>(go);
 }
 
@@ -85,16 +101,21 @@ static cudaError_t norm_go_as(const norm_launch &go)
         return go.c.mixed ? norm_run_rows<T, float>(go) : norm_run_rows<T, T>(go);
 }
 
+static inline cudaError_t norm_allow_kernel(const void *kernel, int bytes)
+{
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+}
+
 template <class T, class W, int V>
 static cudaError_t norm_allow_packs(int bytes)
 {
     if constexpr (V == 4 && !norm_four<T, W>) return cudaSuccess;
-    const void *const kernels[] = {(const void *)norm_row_block<T, W, V, false>,
-                                   (const void *)norm_row_block<T, W, V, true>};
-    cudaError_t status = cudaSuccess;
-    for (const void *kernel : kernels)
-        if (status == cudaSuccess)
-            status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaError_t status = norm_allow_kernel((const void *)norm_row_block<T, W, V, false>, bytes);
+    if (status == cudaSuccess) status = norm_allow_kernel((const void *)norm_row_block<T, W, V, true>, bytes);
+    if constexpr (sizeof(T) <= 4) {
+        if (status == cudaSuccess) status = norm_allow_kernel((const void *)norm_row_shifted<T, W, V, false>, bytes);
+        if (status == cudaSuccess) status = norm_allow_kernel((const void *)norm_row_shifted<T, W, V, true>, bytes);
+    }
     return status;
 }
 

@@ -54,7 +54,7 @@ static bool starts_anywhere(const ks_spec *, const void *algorithm)
 {
     norm_algorithm c;
     memcpy(&c, algorithm, sizeof c);
-    return c.family == NORM_ROW_ANY || c.family == NORM_PIECES;
+    return c.family == NORM_ROW_SHIFTED || c.family == NORM_ROW_ANY || c.family == NORM_PIECES;
 }
 
 extern const ks_cuda_op ks_norm_cuda;

@@ -2,6 +2,7 @@
  *
  *   row_subwarp  short rows of whole vectors, in the registers of a part of a warp
  *   row_block    rows of whole vectors, in the registers of a CTA, or of a cluster of CTAs
+ *   row_shifted  likewise of rows that are no whole vectors
  *   row_any      any other row: of any alignment, of groups of channels, with results of another datatype
  *   pieces       long rows that no cluster holds, or that are few and of any alignment: two launches
  *
@@ -10,6 +11,7 @@
 
 #include "cuda/norm/row_any.cuh"
 #include "cuda/norm/row_block.cuh"
+#include "cuda/norm/row_shifted.cuh"
 #include "cuda/norm/row_subwarp.cuh"
 
 #include <stdio.h>
@@ -21,6 +23,8 @@ enum {
     QUICK_VECTORS = 1024,   /* of a row that one CTA does as fast as a cluster could */
     CLUSTER_PART = 256,     /* vectors of a CTA of a cluster, at least, where rows are few */
     PIECE_ELEMENTS = 16384, /* of a piece, at least */
+    PIECE_LEAST = 2048,     /* likewise where rows are few */
+    SHIFTED_PACKS = 33,     /* of a row that row_shifted takes, at least: shorter ones are a warp's in row_any */
     PIECES_MOST = 512,      /* of a row */
     ANY_CTAS = 8,           /* on an SM, of kernels that take rows element by element */
     MAPPED_AGAIN = 64 << 10 /* bytes of weights that may be read more than once over the link */
@@ -100,6 +104,7 @@ struct norm_problem {
     const ks_spec *spec;
     norm_shape s;
     int size, vector; /* bytes of an element; elements of a vector */
+    int64_t packs;    /* of a row, the last one in part */
     int64_t vectors;  /* of a row of whole ones; 0: it is none */
     bool plain;       /* each element has its own weight, and all operands go by one datatype */
     bool mixed;       /* which is FP32, and x's is another */
@@ -128,6 +133,7 @@ static norm_problem problem_of(const ks_chip *chip, const ks_spec *spec)
     p.s = norm_shape_of(spec);
     p.size = (int)ks_dtype_size(spec->in[KS_NORM_X].dtype);
     p.vector = 16 / p.size;
+    p.packs = over(p.s.length, p.vector);
     p.vectors = p.s.length % p.vector == 0 ? p.s.length / p.vector : 0;
     p.plain = one_datatype(spec, &p.mixed) && p.s.groups == 1 && p.s.inner == 1 &&
               spec->out[0].dtype == spec->in[KS_NORM_X].dtype && (!p.s.pre_bias || p.s.last == p.s.length);
@@ -156,65 +162,18 @@ static void plan_row_subwarp(const norm_problem &p, norm_algorithm *c)
     c->threads = (int16_t)short_threads(p, over(p.s.rows << c->shift, c->rows), NORM_SUBWARP_THREADS);
 }
 
-/* Packs of a thread: few where rows are few, for the shortest time; else many, or fewer where that leaves fewer of them idle. */
-static int block_packs(const norm_problem &p, int64_t share, bool few)
-{
-    const int most = packs_most(p);
-    if (few) return share <= NORM_BLOCK_THREADS ? 1 : share <= 2 * NORM_BLOCK_THREADS ? 2 : most;
-    const int64_t all = up(over(share, most), KS_WARP) * most, half = up(over(share, most / 2), KS_WARP) * (most / 2);
-    return half < all && half <= (int64_t)NORM_BLOCK_THREADS * most / 2 ? most / 2 : most;
-}
-
 /* CTAs of a row: as few as hold it; where rows are few, more, each with less. 0: it is too long. */
 static int cluster_of(const norm_problem &p)
 {
     const int64_t held = (int64_t)NORM_BLOCK_THREADS * packs_most(p);
     const int most = p.chip->capability >= 90 ? (int)NORM_CLUSTER_MAX : 1;
     int cluster = 1;
-    while (cluster * held < p.vectors) cluster *= 2;
+    while (cluster * held < p.packs) cluster *= 2;
     if (cluster > most) return 0;
-    if (p.vectors > QUICK_VECTORS)
-        while (cluster < most && p.s.rows * cluster * 4 <= p.chip->sms * 2 && p.vectors >= 2 * cluster * CLUSTER_PART)
+    if (p.packs > QUICK_VECTORS)
+        while (cluster < most && p.s.rows * cluster * 4 <= p.chip->sms * 2 && p.packs >= 2 * cluster * CLUSTER_PART)
             cluster *= 2;
     return cluster;
-}
-
-static bool plan_row_block(const norm_problem &p, norm_algorithm *c)
-{
-    const int cluster = cluster_of(p);
-    if (!cluster) return false;
-    const int64_t share = cluster == 1 ? p.vectors : up(over(p.vectors, cluster), 8);
-    if (share * (cluster - 1) >= p.vectors) return false;
-    c->family = NORM_ROW_BLOCK;
-    c->cluster = (int8_t)cluster;
-    c->share = (int32_t)share;
-    c->packs = (int8_t)block_packs(p, share, p.s.rows * cluster <= p.chip->sms);
-    c->threads = (int16_t)up(over(share, c->packs), KS_WARP);
-    const int64_t bytes = (int64_t)NORM_STAGES * (1 + p.s.residual) * c->packs * c->threads * 16;
-    if (bytes <= (int64_t)p.chip->shared_optin - STATIC_BYTES) c->pipeline_bytes = (int32_t)bytes;
-    return true;
-}
-
-static void plan_row_any(const norm_problem &p, norm_algorithm *c)
-{
-    const int64_t v = p.vector;
-    c->vector =
-        (int8_t)(p.s.length % v == 0 && (p.s.inner == 1 || p.s.inner % v == 0) && (!p.s.pre_bias || p.s.last % v == 0));
-    const int64_t packs = c->vector ? p.s.length / v : p.s.length;
-    c->family = NORM_ROW_ANY;
-    c->held = packs <= (int64_t)NORM_HELD * NORM_BLOCK_THREADS;
-    c->width = (int16_t)(c->held ? up(over(packs, NORM_HELD), KS_WARP) : NORM_BLOCK_THREADS);
-    c->threads = c->width;
-    if (c->width == KS_WARP)
-        c->threads = (int16_t)short_threads(p, p.s.rows * KS_WARP, NORM_SUBWARP_THREADS);
-    else if (c->held && p.s.rows < p.chip->sms)
-        c->threads = c->width = (int16_t)least(up(packs, KS_WARP), NORM_BLOCK_THREADS);
-    if (c->held) return;
-    c->family = NORM_PIECES;
-    c->piece = up(over(p.s.length, PIECES_MOST), p.vector);
-    if (c->piece < PIECE_ELEMENTS) c->piece = PIECE_ELEMENTS;
-    c->pieces = (int32_t)over(p.s.length, c->piece);
-    if (c->pieces <= 2 && p.s.rows >= p.chip->sms) c->family = NORM_ROW_ANY;
 }
 
 /* CTAs of the algorithm's kernel on an SM. */
@@ -237,6 +196,104 @@ static int resident(const ks_chip *chip, const ks_spec *spec, const norm_algorit
     return ctas < 1 ? 1 : ctas > 32 ? 32 : ctas;
 }
 
+/* Vectors of a thread's packs in a row's place in shared memory, for all threads. */
+static int64_t vectors_under_way(const norm_algorithm &c)
+{
+    const int64_t threads = c.family == NORM_ROW_SHIFTED ? c.threads / KS_WARP * NORM_SHIFTED_SLOTS : c.threads;
+    return threads * c.packs;
+}
+
+static void fill_block(const norm_problem &p, int packs, norm_algorithm *c)
+{
+    c->packs = (int8_t)packs;
+    c->threads = (int16_t)up(over(c->share, packs), KS_WARP);
+    const int64_t bytes = NORM_STAGES * (1 + p.s.residual) * vectors_under_way(*c) * 16;
+    c->pipeline_bytes = bytes <= (int64_t)p.chip->shared_optin - STATIC_BYTES ? (int32_t)bytes : 0;
+    c->ctas = (int8_t)resident(p.chip, p.spec, *c);
+}
+
+/* Packs of a thread: as few as let all rows run at a time, for the shortest time. Else as many rows on an SM as can be, since a row's time
+ * is mostly that of its sums over the CTA: many packs, unless with fewer as many rows fit and fewer threads are idle. */
+static void choose_packs(const norm_problem &p, norm_algorithm *c)
+{
+    const int most = packs_most(p);
+    norm_algorithm best = {};
+    for (int packs = 1; packs <= most; packs *= 2) {
+        if (c->share > (int64_t)NORM_BLOCK_THREADS * packs) continue;
+        norm_algorithm next = *c;
+        fill_block(p, packs, &next);
+        const bool more_idle = next.threads * next.packs > best.threads * best.packs;
+        if (best.packs == 0 || next.ctas > best.ctas || (next.ctas == best.ctas && !more_idle)) best = next;
+        if (p.s.rows * c->cluster <= (int64_t)p.chip->sms * next.ctas) {
+            best = next;
+            break;
+        }
+    }
+    *c = best;
+}
+
+/* family: NORM_ROW_BLOCK or NORM_ROW_SHIFTED. */
+static bool plan_row_block(const norm_problem &p, int family, norm_algorithm *c)
+{
+    const int cluster = cluster_of(p);
+    if (!cluster) return false;
+    const int64_t share = cluster == 1 ? p.packs : up(over(p.packs, cluster), 8);
+    if (share * (cluster - 1) >= p.packs) return false;
+    norm_algorithm found = *c;
+    found.family = (int8_t)family;
+    found.cluster = (int8_t)cluster;
+    found.share = (int32_t)share;
+    choose_packs(p, &found);
+    if (family == NORM_ROW_SHIFTED && !found.pipeline_bytes) return false;
+    *c = found;
+    return true;
+}
+
+/* Rows of any length that registers hold: of 16 and 32 bits, no shorter than what a warp of row_any does as fast. */
+static bool suits_shifted(const norm_problem &p)
+{
+    return p.plain && !p.vectors && p.size <= 4 && p.packs >= SHIFTED_PACKS;
+}
+
+/* Of rows that no cluster holds; shorter ones where rows are fewer than the SMs. */
+static int64_t piece_of(const norm_problem &p)
+{
+    const int64_t piece = up(over(p.s.length, PIECES_MOST), p.vector),
+                  even = up(over(p.s.length, over(p.chip->sms, p.s.rows < 1 ? 1 : p.s.rows)), p.vector);
+    const int64_t wanted = least(PIECE_ELEMENTS, even < PIECE_LEAST ? (int64_t)PIECE_LEAST : even);
+    return piece < wanted ? wanted : piece;
+}
+
+static void plan_row_any(const norm_problem &p, norm_algorithm *c)
+{
+    const int64_t v = p.vector;
+    c->vector =
+        (int8_t)(p.s.length % v == 0 && (p.s.inner == 1 || p.s.inner % v == 0) && (!p.s.pre_bias || p.s.last % v == 0));
+    const int64_t packs = c->vector ? p.s.length / v : p.s.length;
+    c->family = NORM_ROW_ANY;
+    c->held = packs <= (int64_t)NORM_HELD * NORM_BLOCK_THREADS;
+    c->width = (int16_t)(c->held ? up(over(packs, NORM_HELD), KS_WARP) : NORM_BLOCK_THREADS);
+    c->threads = c->width;
+    if (c->width == KS_WARP)
+        c->threads = (int16_t)short_threads(p, p.s.rows * KS_WARP, NORM_SUBWARP_THREADS);
+    else if (c->held && p.s.rows < p.chip->sms)
+        c->threads = c->width = (int16_t)least(up(packs, KS_WARP), NORM_BLOCK_THREADS);
+    if (c->held) return;
+    c->family = NORM_PIECES;
+    c->piece = piece_of(p);
+    c->pieces = (int32_t)over(p.s.length, c->piece);
+    if (c->pieces <= 2 && p.s.rows >= p.chip->sms) c->family = NORM_ROW_ANY;
+}
+
+/* A cluster that stays beyond those would begin when the others have ended, and take as long again. */
+static int64_t clusters_at_a_time(const ks_chip *chip, const norm_algorithm &c)
+{
+    const int64_t room = (int64_t)chip->sms * c.ctas / c.cluster,
+                  held = (int64_t)chip->clusters[logarithm(c.cluster)] * c.ctas;
+    const int64_t clusters = held > 0 ? least(room, held) : room;
+    return clusters < 1 ? 1 : clusters;
+}
+
 norm_launch norm_launch_of(const ks_chip *chip, const ks_spec *spec, const norm_algorithm &c)
 {
     norm_launch go = {};
@@ -249,13 +306,17 @@ norm_launch norm_launch_of(const ks_chip *chip, const ks_spec *spec, const norm_
         go.grid = groups_for(over(go.s.rows, (int64_t)(c.threads >> c.shift) * c.rows), room);
         break;
     case NORM_ROW_BLOCK: {
-        const int64_t clusters = room / c.cluster < 1 ? 1 : room / c.cluster;
+        const int64_t clusters = clusters_at_a_time(chip, c);
         const bool pipeline = c.pipeline_bytes && go.s.rows > 2 * clusters;
         go.stages = pipeline ? (int)NORM_STAGES : 0;
         go.shared_bytes = pipeline ? (size_t)c.pipeline_bytes : 0;
         go.grid = (pipeline ? groups_for(go.s.rows, clusters) : go.s.rows < 1 ? 1 : go.s.rows) * c.cluster;
         break;
     }
+    case NORM_ROW_SHIFTED:
+        go.shared_bytes = (size_t)c.pipeline_bytes;
+        go.grid = groups_for(go.s.rows, clusters_at_a_time(chip, c)) * c.cluster;
+        break;
     case NORM_ROW_ANY:
         go.grid = groups_for(over(go.s.rows, c.threads / c.width), (int64_t)chip->sms * ANY_CTAS);
         break;
@@ -270,6 +331,7 @@ static void name_kernel(const norm_problem &p, const norm_launch &go, ks_kernel_
 {
     static const char *const names[] = {[NORM_ROW_SUBWARP] = "row_subwarp",
                                         [NORM_ROW_BLOCK] = "row_block",
+                                        [NORM_ROW_SHIFTED] = "row_shifted",
                                         [NORM_ROW_ANY] = "row_any",
                                         [NORM_PIECES] = "pieces"};
     const norm_algorithm &c = go.c;
@@ -278,6 +340,8 @@ static void name_kernel(const norm_problem &p, const norm_launch &go, ks_kernel_
         snprintf(more, sizeof more, ", %d of %d threads", c.packs, 1 << c.shift);
     else if (c.family == NORM_ROW_BLOCK)
         snprintf(more, sizeof more, ", %d packs%s", c.packs, go.stages ? ", pipelined" : "");
+    else if (c.family == NORM_ROW_SHIFTED)
+        snprintf(more, sizeof more, ", %d packs", c.packs);
     else if (c.family == NORM_ROW_ANY)
         snprintf(more, sizeof more, ", %d threads%s", c.width, c.held ? "" : ", read again");
     else
@@ -312,13 +376,14 @@ ks_status norm_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out,
     c.mixed = p.mixed;
     if (p.plain && p.vectors && p.vectors <= (int64_t)SUBWARP_VECTORS * packs_most(p) / 4)
         plan_row_subwarp(p, &c);
-    else if (!(p.plain && p.vectors && plan_row_block(p, &c)))
+    else if (!(p.plain && p.vectors && plan_row_block(p, NORM_ROW_BLOCK, &c)) &&
+             !(suits_shifted(p) && plan_row_block(p, NORM_ROW_SHIFTED, &c)))
         plan_row_any(p, &c);
-    if (c.family == NORM_ROW_SUBWARP || c.family == NORM_ROW_BLOCK) c.ctas = (int8_t)resident(chip, spec, c);
+    if (c.family == NORM_ROW_SUBWARP) c.ctas = (int8_t)resident(chip, spec, c);
     const norm_launch go = norm_launch_of(chip, spec, c);
     out->once = reads_once(p, go);
     out->batch_max = (int)KS_BATCH_MAX;
-    out->early = c.family == NORM_ROW_SUBWARP || c.family == NORM_ROW_BLOCK;
+    out->early = c.family <= NORM_ROW_SHIFTED;
     out->early_fixed = (uint16_t)(p.s.weight << 1 | p.s.bias << 2 | p.s.pre_bias << 4);
     out->workspace_bytes = c.family == NORM_PIECES ? ks_align((size_t)(p.s.rows * c.pieces) * 2 * sizeof(double)) : 0;
     out->counters = 0;

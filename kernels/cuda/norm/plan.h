@@ -6,7 +6,7 @@
 #include "cuda/op.h"
 #include "ops/norm.h"
 
-enum norm_family { NORM_ROW_SUBWARP, NORM_ROW_BLOCK, NORM_ROW_ANY, NORM_PIECES };
+enum norm_family { NORM_ROW_SUBWARP, NORM_ROW_BLOCK, NORM_ROW_SHIFTED, NORM_ROW_ANY, NORM_PIECES };
 
 /* Bits of a row follow from it and the datatypes; how many CTAs there are is settled at the launch, by norm_launch_of. */
 struct norm_algorithm {
@@ -17,8 +17,8 @@ struct norm_algorithm {
     int8_t vector, held;        /* row_any, pieces: elements come in vectors; a row stays in registers */
     int8_t ctas;                /* on an SM */
     int16_t threads, width;     /* row_any: threads of a row */
-    int32_t share, pieces;      /* vectors of a CTA; pieces of a row */
-    int32_t pipeline_bytes;     /* row_block: of shared memory; 0: none */
+    int32_t share, pieces;      /* packs of a CTA; pieces of a row */
+    int32_t pipeline_bytes;     /* row_block, row_shifted: of shared memory; 0: none */
     int64_t piece;              /* elements */
 };
 static_assert(sizeof(norm_algorithm) <= KS_ALGORITHM_BYTES, "a plan remembers the choice");

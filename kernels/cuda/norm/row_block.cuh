@@ -46,19 +46,20 @@ struct norm_messages {
 
 /* A CTA's part of a row. */
 struct norm_part {
-    int cluster, rank, count; /* CTAs of a row; of this one: rank, vectors */
-    int share;                /* vectors of each CTA but the last */
-    int vectors;              /* of a row */
+    int cluster, rank, count; /* CTAs of a row; of this one: rank, packs */
+    int share;                /* packs of each CTA but the last */
+    int length;               /* elements of a row */
+    int elements;             /* of a whole part */
 
-    __device__ __forceinline__ norm_part(int64_t row_vectors, int ctas, int each, int mine)
-        : cluster(ctas), rank(mine), count(min(each, (int)row_vectors - mine * each)), share(each),
-          vectors((int)row_vectors)
+    __device__ __forceinline__ norm_part(int64_t row_length, int pack, int ctas, int each, int mine)
+        : cluster(ctas), rank(mine), count(min(each, (int)((row_length + pack - 1) / pack) - mine * each)), share(each),
+          length((int)row_length), elements(each * pack)
     {
     }
-    /* The part of another rank. */
+    /* Elements of a rank's part. */
     __device__ __forceinline__ double count_of(int of) const
     {
-        return (double)min(share, vectors - of * share);
+        return (double)min(elements, length - of * elements);
     }
 };
 
@@ -77,7 +78,7 @@ struct norm_rows {
     }
     __device__ __forceinline__ int64_t origin(int64_t row) const
     {
-        return row * part.vectors + (int64_t)part.rank * part.share;
+        return row * (part.length / E) + (int64_t)part.rank * part.share;
     }
     __device__ __forceinline__ uint4 *stage(int n, int input, int v) const
     {
@@ -141,10 +142,9 @@ struct norm_meeting {
     int turn, cluster_turn;
 };
 
-/* The squares of the whole row about its mean, from those of all parts about theirs; the parts are joined by the exact formula, in the
- * order of their ranks. mean: of the part, then of the row. Source: T. Chan, G. Golub, R. LeVeque 1979, "Updating formulae and a pairwise
+/* The squares of the whole row about its mean, from those of all parts about theirs; the parts are joined by the exact formula, as a tree
+ * over their ranks. mean: of the part, then of the row. Source: T. Chan, G. Golub, R. LeVeque 1979, "Updating formulae and a pairwise
  * algorithm for computing sample variances". */
-template <int E>
 __device__ __forceinline__ double norm_over_cluster(const norm_shape &s, const norm_part &part, double squares,
                                                     double scale, double &mean, norm_meeting &meeting)
 {
@@ -158,15 +158,17 @@ __device__ __forceinline__ double norm_over_cluster(const norm_shape &s, const n
     }
     mm_cluster_arrive();
     mm_cluster_wait();
-    double whole = 0, joined = 0;
+    /* A lane for each part: in a loop over the parts each addition would wait for the one before it. */
+    const int i = threadIdx.x % NORM_CLUSTER_MAX;
+    const bool there = i < part.cluster;
+    const double count = there ? part.count_of(i) : 0, part_mean = there ? messages.mean[place][i] : 0;
+    double whole = 0, joined = there ? messages.squares[place][i] : 0;
     if (s.centred) {
-        for (int i = 0; i < part.cluster; i++) whole += messages.mean[place][i] * (part.count_of(i) * E);
-        whole = norm_mean(s, whole);
+        whole = norm_mean(s, ks_subwarp_reduce(part_mean * count, NORM_CLUSTER_MAX, ks_adds()));
+        const double away = (part_mean - whole) * scale;
+        joined += count * away * away;
     }
-    for (int i = 0; i < part.cluster; i++) {
-        const double away = (messages.mean[place][i] - whole) * scale;
-        joined += messages.squares[place][i] + (s.centred ? part.count_of(i) * E * away * away : 0);
-    }
+    joined = ks_subwarp_reduce(joined, NORM_CLUSTER_MAX, ks_adds());
     mean = whole;
     return joined;
 #else
@@ -189,12 +191,13 @@ __device__ __forceinline__ double norm_part_mean(const norm_shape &s, const norm
         for (int v = 0; v < V; v++) whole += norm_wide_sum(sum[v]);
         whole = norm_over_cta(whole, meeting.cells, meeting.turn);
     }
-    return part.cluster > 1 ? whole / (double)(part.count * E) : norm_mean(s, whole);
+    return part.cluster > 1 ? whole / part.count_of(part.rank) : norm_mean(s, whole);
 }
 
+/* counts: elements of each pack of this thread, as rows of whole vectors or any others have them. */
 template <class T, bool CLUSTER, int V, int E, class M>
 __device__ __forceinline__ norm_rule<M> norm_settle(const norm_shape &s, const norm_part &part, const M (&sum)[V][E],
-                                                    norm_meeting &meeting)
+                                                    const int (&counts)[V], norm_meeting &meeting)
 {
     const double mean = s.centred ? norm_part_mean<T>(s, part, sum, meeting) : 0;
     norm_rule<M> rule;
@@ -205,10 +208,10 @@ __device__ __forceinline__ norm_rule<M> norm_settle(const norm_shape &s, const n
         rule = norm_rule<M>(mean, scale);
 #pragma unroll
         for (int v = 0; v < V; v++)
-            if (v * (int)blockDim.x + (int)threadIdx.x < part.count) squares += norm_squares<T>(sum[v], rule);
+            if (counts[v]) squares += norm_squares<T>(sum[v], rule, counts[v]);
         squares = norm_over_cta(squares, meeting.cells, meeting.turn);
         if constexpr (CLUSTER) {
-            squares = norm_over_cluster<E>(s, part, squares, (double)scale, mean_of_row, meeting);
+            squares = norm_over_cluster(s, part, squares, (double)scale, mean_of_row, meeting);
             rule = norm_rule<M>(mean_of_row, scale);
         }
         const double squared = norm_divisor_squared(s, squares, (double)scale);
@@ -219,16 +222,16 @@ __device__ __forceinline__ norm_rule<M> norm_settle(const norm_shape &s, const n
     return rule;
 }
 
-template <bool CLUSTER>
-__device__ __forceinline__ norm_part norm_part_of(int64_t vectors, int cluster, int share)
+template <bool CLUSTER, int E>
+__device__ __forceinline__ norm_part norm_part_of(int64_t length, int cluster, int share)
 {
 #ifdef KS_NORM_CLUSTERS
     if constexpr (CLUSTER) {
         mm_cluster_arrive_relaxed();
-        return norm_part(vectors, cluster, share, (int)mm_cluster_rank());
+        return norm_part(length, E, cluster, share, (int)mm_cluster_rank());
     }
 #endif
-    return norm_part(vectors, 1, share, 0);
+    return norm_part(length, E, 1, share, 0);
 }
 
 template <class T, class W, int V, bool CLUSTER>
@@ -240,7 +243,7 @@ __global__ void __launch_bounds__(NORM_BLOCK_THREADS, 1)
     __shared__ norm_messages messages;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
-    const norm_part part = norm_part_of<CLUSTER>(s.length / E, cluster, share);
+    const norm_part part = norm_part_of<CLUSTER, E>(s.length, cluster, share);
     const norm_rows<T, V> rows = {s, job, part};
     const int group = blockIdx.x / part.cluster, groups = gridDim.x / part.cluster;
     const bool affine = s.weight || s.bias;
@@ -262,7 +265,10 @@ __global__ void __launch_bounds__(NORM_BLOCK_THREADS, 1)
         typename ks_element<T>::math sum[V][E];
         if (stages) ks_copy_wait_but<NORM_STAGES - 1>();
         rows.template take<W>(sum, n, row, stages != 0);
-        const auto rule = norm_settle<T, CLUSTER>(s, part, sum, meeting);
+        int counts[V];
+#pragma unroll
+        for (int v = 0; v < V; v++) counts[v] = rows.place(v) < part.count ? E : 0;
+        const auto rule = norm_settle<T, CLUSTER>(s, part, sum, counts, meeting);
         if (stages) rows.fetch(n, row + (int64_t)NORM_STAGES * groups); /* what lay there has been used */
 #pragma unroll
         for (int v = 0; v < V; v++) {
