@@ -244,8 +244,8 @@ static void random_shapes_and_parameters(void **state)
     const int cases = values_cases(120);
     for (int i = 0; i < cases; i++) {
         const bool large = values_below(12) == 0; /* of more rows than those that all leave items, on an H200 */
-        const int64_t rows = large ? 17000 + values_below(20000) : 1 + values_below(values_below(8) ? 400 : 9000);
-        const int64_t depth = 1 + values_below(large ? 40 : values_below(4) ? 100 : rows > 1000 ? 300 : 1500);
+        const int64_t rows = large ? 34000 + values_below(9000) : 1 + values_below(values_below(8) ? 400 : 9000);
+        const int64_t depth = 1 + values_below(large ? 30 : values_below(4) ? 100 : rows > 1000 ? 300 : 1500);
         const ks_spec spec = drawn(rows, depth);
         try_kind(&spec, drawn_kind(), 5);
     }
@@ -279,8 +279,8 @@ static void each_kernel(void **state)
                  {KS_FP16, 17, 300, 96, 20, KS_SEARCH_DOT},    {KS_BF16, 9, 333, 200, 7, KS_SEARCH_COSINE},
                  {KS_BF16, 40, 200, 32, 100, KS_SEARCH_L2},    {KS_FP16, 5, 150, 77, 3, KS_SEARCH_DOT},
                  {KS_FP16, 65, 140, 64, 10, KS_SEARCH_COSINE}, {KS_FP32, 6, 333, 45, 12, KS_SEARCH_DOT},
-                 {KS_FP32, 40, 150, 77, 30, KS_SEARCH_COSINE}, {KS_FP16, 9, 17000, 9, 20, KS_SEARCH_DOT},
-                 {KS_FP32, 33, 17000, 7, 4, KS_SEARCH_L2}};
+                 {KS_FP32, 40, 150, 77, 30, KS_SEARCH_COSINE}, {KS_FP16, 133, 17000, 9, 20, KS_SEARCH_DOT},
+                 {KS_FP32, 133, 17000, 7, 4, KS_SEARCH_L2}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
         ks_spec spec = spec_of(table[n].dtype, table[n].queries, table[n].rows, table[n].depth, table[n].k);
         spec.params[KS_SEARCH_METRIC].i = table[n].metric;

@@ -13,10 +13,11 @@ enum {
     PLACES_LEAST = 32, /* items of a query */
     PLACES_SPARE = 16, /* beyond k, at least */
     PLACES_GOOD = 128, /* where there is room: fewer rounds of the first rows */
-    WHOLE_ROWS = 128,  /* of the matrix for each SM: so few leave all their items, which the merge reads as fast */
-    FIRST_ITEMS = 64,  /* of a group, at least, for a threshold in front of all: its launches take some us */
-    WARPS_LEAST = 4,   /* of a CTA with several queries */
-    ROUND_ROWS = 256,  /* that an SM could take while it begins with another part */
+    WHOLE_ROWS =
+        256, /* of the matrix for each SM: so few leave all items, which a merge reads sooner than two launches more begin */
+    FIRST_ITEMS = 64, /* of a group, at least, for a threshold in front of all: its launches take some us */
+    WARPS_LEAST = 4,  /* of a CTA with several queries */
+    ROUND_ROWS = 256, /* that an SM could take while it begins with another part */
     PARTS_TRIED = 8,
     PASSING = 50
 };
