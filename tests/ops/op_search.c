@@ -243,8 +243,9 @@ static void random_shapes_and_parameters(void **state)
     (void)state;
     const int cases = values_cases(120);
     for (int i = 0; i < cases; i++) {
-        const int64_t rows = 1 + values_below(values_below(8) ? 400 : 9000);
-        const int64_t depth = 1 + values_below(values_below(4) ? 100 : rows > 1000 ? 300 : 1500);
+        const bool large = values_below(12) == 0; /* of more rows than those that all leave items, on an H200 */
+        const int64_t rows = large ? 34000 + values_below(9000) : 1 + values_below(values_below(8) ? 400 : 9000);
+        const int64_t depth = 1 + values_below(large ? 30 : values_below(4) ? 100 : rows > 1000 ? 300 : 1500);
         const ks_spec spec = drawn(rows, depth);
         try_kind(&spec, drawn_kind(), 5);
     }
@@ -273,11 +274,13 @@ static void each_kernel(void **state)
         int64_t queries, rows, depth;
         int k;
         ks_search_metric metric;
-    } table[] = {{KS_FP32, 1, 700, 128, 10, KS_SEARCH_DOT},   {KS_FP32, 3, 300, 33, 5, KS_SEARCH_COSINE},
-                 {KS_FP32, 9, 200, 64, 200, KS_SEARCH_L2},    {KS_FP16, 1, 700, 64, 10, KS_SEARCH_L2},
-                 {KS_FP16, 17, 300, 96, 20, KS_SEARCH_DOT},   {KS_BF16, 9, 333, 200, 7, KS_SEARCH_COSINE},
-                 {KS_BF16, 40, 200, 32, 100, KS_SEARCH_L2},   {KS_FP16, 5, 150, 77, 3, KS_SEARCH_DOT},
-                 {KS_FP16, 65, 140, 64, 10, KS_SEARCH_COSINE}};
+    } table[] = {{KS_FP32, 1, 700, 128, 10, KS_SEARCH_DOT},    {KS_FP32, 3, 300, 33, 5, KS_SEARCH_COSINE},
+                 {KS_FP32, 9, 200, 64, 200, KS_SEARCH_L2},     {KS_FP16, 1, 700, 64, 10, KS_SEARCH_L2},
+                 {KS_FP16, 17, 300, 96, 20, KS_SEARCH_DOT},    {KS_BF16, 9, 333, 200, 7, KS_SEARCH_COSINE},
+                 {KS_BF16, 40, 200, 32, 100, KS_SEARCH_L2},    {KS_FP16, 5, 150, 77, 3, KS_SEARCH_DOT},
+                 {KS_FP16, 65, 140, 64, 10, KS_SEARCH_COSINE}, {KS_FP32, 6, 333, 45, 12, KS_SEARCH_DOT},
+                 {KS_FP32, 40, 150, 77, 30, KS_SEARCH_COSINE}, {KS_FP16, 133, 17000, 9, 20, KS_SEARCH_DOT},
+                 {KS_FP32, 133, 17000, 7, 4, KS_SEARCH_L2}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
         ks_spec spec = spec_of(table[n].dtype, table[n].queries, table[n].rows, table[n].depth, table[n].k);
         spec.params[KS_SEARCH_METRIC].i = table[n].metric;
@@ -287,21 +290,21 @@ static void each_kernel(void **state)
     }
 }
 
-/* Parts of several rounds of rows, which leave each other thresholds. The bias decides: all but one of the best rows come first, `heap` of
- * them in a part of the emulated chip's SHARING, and the last one far behind, where a threshold that promises too much would pass over it. */
-static void parts_that_share(void **state)
+/* Parts whose first rows bound those behind them. The bias decides: all but one of the best rows come first, `heap` of them in a part of the
+ * emulated chip's SMS, and the last one far behind, where a threshold that promises too much would pass over it. */
+static void first_rows_that_bound(void **state)
 {
     (void)state;
-    enum { SHARING = 6, PART = 1501, FIRST = 256 };
+    enum { SMS = 6, PART = 1501, FIRST = 256 };
     static const int ks[] = {1, 2, 3, 10, 40, 100};
     for (size_t n = 0; n < sizeof ks / sizeof *ks; n++) {
-        const int k = ks[n], heap = (4 * k + 3 * SHARING - 1) / (3 * SHARING);
-        const int64_t queries = k < 64 ? 64 / k + 1 : 1 + values_below(9); /* enough that it pays */
-        ks_spec spec = spec_of(n % 2 ? KS_FP32 : KS_FP16, queries, SHARING * PART, 8, k);
+        const int k = ks[n], heap = (4 * k + 3 * SMS - 1) / (3 * SMS);
+        const int64_t queries = k < 64 ? (63 + k) / k : 1 + values_below(9); /* enough that it pays */
+        ks_spec spec = spec_of(n % 2 ? KS_FP32 : KS_FP16, queries, SMS * PART, 8, k);
         give(&spec, KS_SEARCH_BIAS);
         work w = make(&spec, VALUES_UNIFORM);
         float *const bias = w.in[KS_SEARCH_BIAS];
-        for (int r = 0; r < SHARING * PART; r++) bias[r] = r % PART < FIRST ? 0 : 100 + (float)values_below(100);
+        for (int r = 0; r < SMS * PART; r++) bias[r] = r % PART < FIRST ? 0 : 100 + (float)values_below(100);
         for (int i = 0; i + 1 < k; i++) bias[i / heap * PART + i % heap] = 1000 + (float)i;
         try_work(&w, INT64_MAX);
         drop(&w);
@@ -316,8 +319,9 @@ static void the_whole_chip(void **state)
         ks_dtype dtype;
         int64_t queries, rows, depth;
         int k;
-    } table[] = {{KS_FP32, 1, 150000, 128, 10}, {KS_FP32, 30, 100001, 64, 100},  {KS_FP16, 1, 50000, 768, 10},
-                 {KS_FP16, 64, 50003, 768, 10}, {KS_BF16, 10, 1000000, 32, 128}, {KS_FP16, 200, 60000, 256, 1024}};
+    } table[] = {{KS_FP32, 1, 150000, 128, 10},  {KS_FP32, 30, 100001, 64, 100},  {KS_FP16, 1, 50000, 768, 10},
+                 {KS_FP16, 64, 50003, 768, 10},  {KS_BF16, 10, 1000000, 32, 128}, {KS_FP16, 200, 60000, 256, 1024},
+                 {KS_FP16, 64, 94904, 123, 128}, {KS_FP32, 51, 47245, 751, 128},  {KS_FP32, 7, 135864, 669, 128}};
     if (!harnesses[1] || strcmp(ks_backend_cuda->name, "cuda") != 0) skip();
     for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
         ks_spec spec = spec_of(table[n].dtype, table[n].queries, table[n].rows, table[n].depth, table[n].k);
@@ -485,7 +489,7 @@ int main(void)
         cmocka_unit_test(random_shapes_and_parameters),
         cmocka_unit_test(borders),
         cmocka_unit_test(each_kernel),
-        cmocka_unit_test(parts_that_share),
+        cmocka_unit_test(first_rows_that_bound),
         cmocka_unit_test(the_whole_chip),
         cmocka_unit_test(planted_duplicates),
         cmocka_unit_test(few_and_broken_rows),

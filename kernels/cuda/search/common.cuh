@@ -1,5 +1,7 @@
 /* What search's kernels share: the shape, scores as items, and the ring that rows of the matrix come through.
  *
+ * Passes   where a threshold pays, the first rows of each part leave all their items, and the k-th best of these is the threshold of the
+ *          rows behind them. A matrix of few rows has first rows only.
  * Item     a score's key above the complement of its row, as in topk: all of a query differ, the larger one comes first, 0 is none. A key
  *          orders as the answer does; NaN has 0, so -0 must be +0 before. */
 #ifndef KS_SEARCH_COMMON_CUH
@@ -15,10 +17,10 @@ enum {
     SEARCH_ROWS = 32,   /* of the matrix that a warp takes at a time */
     SEARCH_CHUNK = 128, /* bytes of each that come together */
     SEARCH_STAGE = SEARCH_ROWS * SEARCH_CHUNK,
-    SEARCH_PAD = 16, /* bytes behind a query in shared memory: neighbours lie in other banks */
-    SEARCH_MERGE_THREADS = 256,
+    SEARCH_BEHIND = SEARCH_ROWS * 16, /* of a stage: the vector behind each chunk, of rows that start anywhere */
+    SEARCH_PAD = 16,                  /* bytes behind a query in shared memory: neighbours lie in other banks */
+    SEARCH_MERGE_THREADS = 512,
     SEARCH_MERGE_SLACK = 1024,    /* items kept before they are pruned, where k is small */
-    SEARCH_SHARING_PARTS = 256,   /* at most, that share thresholds */
     SEARCH_STATIC_BYTES = 4 << 10 /* of shared memory, at least what a kernel and the system have besides */
 };
 
@@ -34,19 +36,31 @@ constexpr int search_merge_slack(int k)
     return k * 3 / 2 > SEARCH_MERGE_SLACK ? k * 3 / 2 : SEARCH_MERGE_SLACK;
 }
 
-/* By value to each kernel. Offsets are bytes from a job's sides. */
+/* Of a warp's ring, a stage's. */
+__host__ __device__ __forceinline__ int search_stage_bytes(bool aligned)
+{
+    return aligned ? (int)SEARCH_STAGE : (int)SEARCH_STAGE + (int)SEARCH_BEHIND;
+}
+
+/* By value to each kernel. Offsets are bytes from a job's sides, or from the workspace. */
 struct search_shape {
     int64_t queries, rows, depth; /* as ks_search_shape has them */
     int64_t query_pitch, pitch;
     uint64_t query, matrix, bias, mask, scores, indices;
     int64_t part;         /* rows of a part */
+    int64_t first;        /* of them, from the part's first one on, that leave all their items; 0: none */
+    int64_t left;         /* items of a query that parts leave, and before them the k best of the first rows */
+    uint64_t firsts;      /* in the workspace: items of the first rows, `first` of each part of each query; */
+    uint64_t bounds;      /* their k-th best item, of each query; */
+    uint64_t counts;      /* how many items are left */
     int32_t parts, group; /* parts of the matrix; queries that share a pass over it */
     int32_t chunks;       /* of a row */
     int32_t places;       /* items of a query in a CTA */
-    int32_t k;
-    int32_t own_rank, shared_rank; /* search_share; 0: parts share nothing */
+    int32_t k, leave;     /* leave: items of a query that a part leaves, at most */
     ks_search_metric metric;
     bool biased, masked, aligned; /* aligned: rows start on 16 bytes, and hold zeros to the next of them */
+    bool leaves_all;              /* the launch takes the first rows, */
+    bool bounded;                 /* or those behind them, and finds thresholds */
 };
 
 /* --- items ----------------------------------------------------------------------------------------------------------- */
@@ -72,15 +86,43 @@ __host__ __device__ __forceinline__ int64_t search_query_bytes(int64_t chunks)
     return chunks * SEARCH_CHUNK + SEARCH_PAD;
 }
 
+/* --- vectors of rows that start anywhere ------------------------------------------------------------------------------ */
+
+/* The 16 bytes that begin so many behind the first of two neighbours: an even number, below 16. */
+__device__ __forceinline__ uint4 search_shift(uint4 low, uint4 high, unsigned by)
+{
+    uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < 6; i++) w[i] = by & 8 ? w[i + 2] : w[i];
+#pragma unroll
+    for (int i = 0; i < 5; i++) w[i] = by & 4 ? w[i + 1] : w[i];
+#pragma unroll
+    for (int i = 0; i < 4; i++) w[i] = __funnelshift_r(w[i], w[i + 1], (by & 2) * 8);
+    return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+/* The vector's first bytes, an even number, and zeros behind them. */
+__device__ __forceinline__ uint4 search_cut(uint4 vector, int64_t bytes)
+{
+    uint32_t w[4] = {vector.x, vector.y, vector.z, vector.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (bytes < 4 * i + 4) w[i] = bytes == 4 * i + 2 ? w[i] & 0xFFFF : 0;
+    return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
 /* --- the ring -------------------------------------------------------------------------------------------------------- */
 
 /* A warp's own: STAGES chunks of SEARCH_ROWS rows. Vector v of row r lies in place v ^ r % 8 of the row's, so that threads that read one
- * vector of eight rows meet no bank twice. T: an element. */
+ * vector of eight rows meet no bank twice. T: an element.
+ *
+ * Rows that start anywhere come as the vectors that their bytes lie in, nine of a chunk, and are moved to where they belong when they have
+ * come: copies of 16 bytes are under way all the same. */
 template <class T, int STAGES>
 struct search_ring {
-    static constexpr int EACH = SEARCH_STAGE / 16 / KS_WARP;
+    static constexpr int EACH = SEARCH_STAGE / 16 / KS_WARP, VECTORS = SEARCH_CHUNK / 16;
     static constexpr int VECTOR = 16 / (int)sizeof(T), LENGTH = SEARCH_CHUNK / (int)sizeof(T);
-    static constexpr int ROW_STEP = KS_WARP / (SEARCH_CHUNK / 16);
+    static constexpr int ROW_STEP = KS_WARP / VECTORS;
 
     const search_shape &s;
     const T *matrix;
@@ -95,34 +137,56 @@ struct search_ring {
         : s(shape), matrix(from), stages(memory), put(0), taken(0)
     {
     }
-    /* Plain loads: rows that start anywhere. */
-    __device__ __forceinline__ void copy_elements(unsigned char *to, const T *from, int left) const
+    __device__ __forceinline__ static unsigned char *place(unsigned char *stage, int r, int vector)
     {
-        alignas(16) T vector[VECTOR];
+        return stage + r * SEARCH_CHUNK + (vector ^ r % 8) * 16;
+    }
+    /* The vectors behind the chunks of a stage. */
+    __device__ __forceinline__ unsigned char *behind(int stage) const
+    {
+        return stages + STAGES * SEARCH_STAGE + stage * SEARCH_BEHIND;
+    }
+    /* A vector of those that a row's bytes lie in, `at` bytes behind the first; the row begins at byte `begin`. */
+    __device__ __forceinline__ void copy_around(unsigned char *to, int64_t begin, int64_t at, bool is_row) const
+    {
+        const int64_t vector = (begin & ~(int64_t)15) + at;
+        const bool inside = is_row && vector < begin + s.depth * (int64_t)sizeof(T);
+        mm_copy_async(mm_shared_address(to), (const unsigned char *)matrix + (inside ? vector : 0), inside);
+    }
+    __device__ __forceinline__ void ask_anywhere(unsigned char *stage)
+    {
+        const int lane_id = threadIdx.x % KS_WARP, vector = lane_id % VECTORS, first = lane_id / VECTORS;
+        const int64_t pitch = s.pitch * (int64_t)sizeof(T), at = (int64_t)chunk * SEARCH_CHUNK;
+        int64_t begin = (row + first) * pitch;
 #pragma unroll
-        for (int e = 0; e < VECTOR; e++) vector[e] = e < left ? from[e] : T(0.0f);
-        *(uint4 *)to = *(const uint4 *)vector;
+        for (int i = 0; i < EACH; i++) {
+            const int r = first + i * ROW_STEP;
+            copy_around(place(stage, r, vector), begin, at + vector * 16, row + r < end);
+            begin += ROW_STEP * pitch;
+        }
+        copy_around(behind(put) + lane_id * 16, (row + lane_id) * pitch, at + SEARCH_CHUNK, row + lane_id < end);
+    }
+    __device__ __forceinline__ void ask_aligned(unsigned char *stage)
+    {
+        const int lane_id = threadIdx.x % KS_WARP, vector = lane_id % VECTORS, first = lane_id / VECTORS;
+        const int64_t element = (int64_t)chunk * LENGTH + vector * VECTOR;
+        const T *from = matrix + (row + first) * s.pitch + element;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const int r = first + i * ROW_STEP;
+            const bool inside = row + r < end && element < s.depth;
+            mm_copy_async(mm_shared_address(place(stage, r, vector)), inside ? from : matrix, inside);
+            from += ROW_STEP * s.pitch;
+        }
     }
     /* Asks for the next chunk; behind the end of the part for nothing. */
     __device__ __forceinline__ void ask()
     {
-        const int lane_id = threadIdx.x % KS_WARP, vector = lane_id % (SEARCH_CHUNK / 16);
-        const int first = lane_id / (SEARCH_CHUNK / 16);
         if (row < end) {
-            unsigned char *const stage = stages + put * SEARCH_STAGE;
-            const int64_t element = (int64_t)chunk * LENGTH + vector * VECTOR;
-            const T *from = matrix + (row + first) * s.pitch + element;
-#pragma unroll
-            for (int i = 0; i < EACH; i++) {
-                const int r = first + i * ROW_STEP;
-                unsigned char *const to = stage + r * SEARCH_CHUNK + (vector ^ r % 8) * 16;
-                const bool inside = row + r < end && element < s.depth;
-                if (s.aligned)
-                    mm_copy_async(mm_shared_address(to), inside ? from : matrix, inside);
-                else
-                    copy_elements(to, from, inside ? (int)min((int64_t)VECTOR, s.depth - element) : 0);
-                from += ROW_STEP * s.pitch;
-            }
+            if (s.aligned)
+                ask_aligned(stages + put * SEARCH_STAGE);
+            else
+                ask_anywhere(stages + put * SEARCH_STAGE);
             if (++chunk == s.chunks) {
                 chunk = 0;
                 row += row_step;
@@ -137,16 +201,38 @@ struct search_ring {
         end = last;
         chunk = 0;
         row_step = step;
-#pragma unroll
+#pragma unroll 1
         for (int i = 0; i < STAGES - 1; i++) ask();
     }
-    /* The next chunk is there; the one before has been read. */
-    __device__ __forceinline__ const unsigned char *take()
+    /* Moves a stage's rows, of which the first one is given, to where vectors belong; behind the rows' ends come zeros. */
+    __device__ __forceinline__ void align(unsigned char *stage, const unsigned char *next, int64_t of,
+                                          int64_t bytes) const
+    {
+        const int lane_id = threadIdx.x % KS_WARP, vector = lane_id % VECTORS, first = lane_id / VECTORS;
+        const unsigned pitch = (unsigned)(s.pitch * (int64_t)sizeof(T)) & 15;
+        uint4 v[EACH];
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const int r = first + i * ROW_STEP;
+            const uint4 low = *(const uint4 *)place(stage, r, vector);
+            const uint4 high =
+                *(const uint4 *)(vector + 1 == VECTORS ? next + r * 16 : place(stage, r, (vector + 1) % VECTORS));
+            v[i] = search_shift(low, high, ((unsigned)of + r) * pitch & 15);
+            if (bytes < SEARCH_CHUNK) v[i] = search_cut(v[i], bytes - vector * 16);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < EACH; i++) *(uint4 *)place(stage, first + i * ROW_STEP, vector) = v[i];
+        __syncwarp();
+    }
+    /* The next chunk is there, which is that one of those rows; the one before has been read. */
+    __device__ __forceinline__ const unsigned char *take(int64_t of, int which)
     {
         mm_copy_wait<STAGES - 2>();
         __syncwarp();
         ask();
-        const unsigned char *const stage = stages + taken * SEARCH_STAGE;
+        unsigned char *const stage = stages + taken * SEARCH_STAGE;
+        if (!s.aligned) align(stage, behind(taken), of, s.depth * (int64_t)sizeof(T) - (int64_t)which * SEARCH_CHUNK);
         taken = taken + 1 == STAGES ? 0 : taken + 1;
         return stage;
     }

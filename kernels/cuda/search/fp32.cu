@@ -11,9 +11,9 @@ static cudaError_t go_metric(const search_launch &go)
     case 4:
         return search_go<search_floats<4, METRIC>>(go);
     case 8:
-        return search_go<search_floats<8, METRIC>>(go);
+        return search_go<search_floats_wide<8, METRIC>>(go);
     default:
-        return search_go<search_floats<32, METRIC>>(go);
+        return search_go<search_floats_wide<32, METRIC>>(go);
     }
 }
 
@@ -22,8 +22,8 @@ static cudaError_t allow_metric(int shared_bytes)
 {
     cudaError_t status = search_allow<search_floats<1, METRIC>>(shared_bytes);
     if (status == cudaSuccess) status = search_allow<search_floats<4, METRIC>>(shared_bytes);
-    if (status == cudaSuccess) status = search_allow<search_floats<8, METRIC>>(shared_bytes);
-    return status == cudaSuccess ? search_allow<search_floats<32, METRIC>>(shared_bytes) : status;
+    if (status == cudaSuccess) status = search_allow<search_floats_wide<8, METRIC>>(shared_bytes);
+    return status == cudaSuccess ? search_allow<search_floats_wide<32, METRIC>>(shared_bytes) : status;
 }
 
 cudaError_t search_go_fp32(const search_launch &go)

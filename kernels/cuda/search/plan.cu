@@ -5,6 +5,7 @@
 #include "cuda/search/select.cuh"
 #include "cuda/topk/common.cuh"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,8 +13,13 @@ enum {
     PLACES_LEAST = 32, /* items of a query */
     PLACES_SPARE = 16, /* beyond k, at least */
     PLACES_GOOD = 128, /* where there is room: fewer rounds of the first rows */
-    SHARING_LEAST = 4, /* parts */
-    SHARING_ITEMS = 64 /* of a group, at least: each time parts share, their copies stand still for some us */
+    WHOLE_ROWS =
+        256, /* of the matrix for each SM: so few leave all items, which a merge reads sooner than two launches more begin */
+    FIRST_ITEMS = 64, /* of a group, at least, for a threshold in front of all: its launches take some us */
+    WARPS_LEAST = 4,  /* of a CTA with several queries */
+    ROUND_ROWS = 256, /* that an SM could take while it begins with another part */
+    PARTS_TRIED = 8,
+    PASSING = 50
 };
 
 static int64_t over(int64_t value, int64_t by)
@@ -41,7 +47,8 @@ static int64_t power_of_two(int64_t value) /* the next one */
 struct search_problem {
     const ks_chip *chip;
     ks_search_shape s;
-    int64_t chunks; /* of a row */
+    int64_t chunks;      /* of a row */
+    bool aligned, whole; /* whole: all rows are first rows */
 };
 
 static int64_t room_of(const search_problem &p)
@@ -56,14 +63,15 @@ enum { INSTANCES = 4 };
 /* What a CTA of so many warps takes for a group. */
 static int64_t shared_bytes(const search_problem &p, const search_algorithm &c)
 {
-    const int64_t rings =
-        (int64_t)(c.threads / KS_WARP) * search_stages(p.s.dtype == KS_FP32, c.queries) * SEARCH_STAGE;
+    const int64_t stages = search_stages(p.s.dtype == KS_FP32, c.queries);
+    const int64_t rings = c.threads / KS_WARP * stages * search_stage_bytes(p.aligned);
     return rings + c.group * (c.places * (int64_t)sizeof(uint64_t) + search_query_bytes(p.chunks));
 }
 
-/* As many places as there is room for; false: too few. */
+/* As many places as there is room for, none where all items are left; false: too few. */
 static bool fit_places(const search_problem &p, search_algorithm *c)
 {
+    if (p.whole) return shared_bytes(p, *c) <= room_of(p);
     const int64_t enough = power_of_two(p.s.k + PLACES_SPARE);
     for (int64_t places = most(power_of_two(2 * p.s.k), PLACES_GOOD); places >= enough; places /= 2) {
         c->places = (int32_t)places;
@@ -80,9 +88,10 @@ static bool choose_group(const search_problem &p, search_algorithm *c)
     while (at + 1 < INSTANCES && instances[at] < p.s.queries) at++;
     for (; at >= 0; at--) {
         c->queries = instances[at];
-        for (int warps = (int)SEARCH_THREADS_MOST / KS_WARP; warps >= (at ? 4 : 1); warps /= 2) {
+        for (int warps = (int)SEARCH_THREADS_MOST / KS_WARP; warps >= (at ? (int)WARPS_LEAST : 1); warps--) {
+            const int64_t queries = most(1, p.s.queries);
             c->threads = (int16_t)(warps * KS_WARP);
-            c->group = (int32_t)most(1, least(instances[at], p.s.queries));
+            c->group = (int32_t)over(queries, over(queries, instances[at])); /* groups of one size */
             if (fit_places(p, c)) return true;
         }
     }
@@ -91,37 +100,75 @@ static bool choose_group(const search_problem &p, search_algorithm *c)
     return fit_places(p, c);
 }
 
-/* CTAs are alone on their SM: each has most of its shared memory. Groups that run side by side read the same rows. */
+/* Items of a query that the workspace holds, beside its bound and its count. */
+static int64_t held(const search_problem &p)
+{
+    const int64_t bytes = (int64_t)p.chip->workspace_bytes - 4 * KS_ALIGNMENT;
+    return bytes / ((int64_t)sizeof(uint64_t) * most(1, p.s.queries)) - 2;
+}
+
+/* Parts for each group, so that the SMs end together: CTAs are alone on theirs, since each has most of its shared memory. */
+static int64_t parts_of(const search_problem &p, int64_t groups, int64_t parts_most)
+{
+    const int64_t sms = p.chip->sms, least_parts = most(1, sms / groups);
+    int64_t best = 1, best_cost = INT64_MAX;
+    for (int64_t parts = least(least_parts, parts_most); parts <= least(least_parts + PARTS_TRIED, parts_most);
+         parts++) {
+        const int64_t cost = over(groups * parts, sms) * (over(p.s.rows, parts) + ROUND_ROWS);
+        if (cost >= best_cost) continue;
+        best = parts;
+        best_cost = cost;
+    }
+    return best;
+}
+
+/* First rows of each part, so that what they leave takes about as long as what passes behind them: S rows leave S items of a query, and of N
+ * rows k N / S pass by the threshold that these give. An item that passes takes a warp of its CTA as long as PASSING items that are left. */
+static int64_t first_rows(const search_problem &p, const search_algorithm &c)
+{
+    const int64_t left = (int64_t)(c.parts + 1) * p.s.k;
+    const double balance = (double)p.s.k * (double)p.s.rows * (1 + (double)PASSING * c.group / p.chip->sms);
+    const int64_t wanted = over((int64_t)sqrt(balance), c.parts);
+    const int64_t rows = over(wanted, SEARCH_ROWS) * SEARCH_ROWS, room = (held(p) - left) / c.parts;
+    const int64_t first = least(rows, least(room / SEARCH_ROWS * SEARCH_ROWS, c.part / 2 / SEARCH_ROWS * SEARCH_ROWS));
+    const bool pays = (int64_t)c.group * p.s.k >= FIRST_ITEMS && first * c.parts >= 2 * (int64_t)p.s.k;
+    return pays ? first : 0;
+}
+
+/* Groups that run side by side read the same rows. */
 static void choose_parts(const search_problem &p, search_algorithm *c)
 {
-    const int64_t tile = c->threads / KS_WARP * SEARCH_ROWS, groups = over(most(1, p.s.queries), c->group);
-    const int64_t held = (int64_t)(p.chip->workspace_bytes / ((size_t)most(1, p.s.queries) * (size_t)p.s.k * 8));
-    const int64_t parts = least(over(p.s.rows, tile), least(over(p.chip->sms, groups), held));
-    c->part = over(p.s.rows, most(1, parts));
+    const int64_t groups = over(most(1, p.s.queries), c->group), room = p.whole ? p.s.rows : held(p) / p.s.k;
+    const int64_t parts = parts_of(p, groups, most(1, least(over(p.s.rows, SEARCH_ROWS), room)));
+    c->part = over(p.s.rows, parts);
     c->parts = (int32_t)over(p.s.rows, c->part);
     c->grid = most(1, least(groups * c->parts, p.chip->sms));
+    c->first = p.whole ? c->part : first_rows(p, *c);
 }
 
-/* Words in which parts leave keys; 0: they share nothing. */
-static int64_t sharing_words(const ks_search_shape &s, const search_algorithm &c)
+/* Where the workspace has what: its bytes. leave, left: see search_shape. */
+static size_t lay_out(const ks_search_shape &s, const search_algorithm &c, search_shape *to)
 {
-    const int64_t words = s.queries * c.parts;
-    const bool wanted = c.parts >= SHARING_LEAST && (int64_t)c.group * s.k >= SHARING_ITEMS;
-    return wanted && c.parts <= SEARCH_SHARING_PARTS && words <= KS_COUNTERS_MAX ? words : 0;
+    const bool whole = c.first == c.part;
+    const size_t queries = (size_t)s.queries, item = sizeof(uint64_t);
+    to->leave = (int32_t)least(s.k, c.part);
+    to->left = whole ? 0 : (int64_t)c.parts * to->leave + (c.first ? s.k : 0);
+    to->firsts = ks_align(queries * (size_t)to->left * item);
+    to->bounds = to->firsts + ks_align(queries * (size_t)(c.parts * c.first) * item);
+    to->counts = to->bounds + (c.first && !whole ? ks_align(queries * item) : 0);
+    return (size_t)to->counts + (c.first && !whole ? ks_align(queries * sizeof(uint32_t)) : 0);
 }
 
-/* Three of four parts decide: some come late. */
-static void choose_ranks(const ks_search_shape &s, const search_algorithm &c, search_shape *to)
+static bool is_aligned(const ks_search_shape &s)
 {
-    if (sharing_words(s, c) == 0) return;
-    to->own_rank = (int32_t)over(4 * (int64_t)s.k, 3 * (int64_t)c.parts);
-    to->shared_rank = (int32_t)over(s.k, to->own_rank);
+    const int64_t vector = 16 / (int64_t)ks_dtype_size(s.dtype);
+    return s.pitch % vector == 0 && (s.depth % vector == 0 || s.pitch > s.depth);
 }
 
 search_launch search_launch_of(const ks_spec *spec, const search_algorithm &c)
 {
     const ks_search_shape given = ks_search_shape_of(spec);
-    const int64_t size = (int64_t)ks_dtype_size(given.dtype), vector = 16 / size;
+    const int64_t size = (int64_t)ks_dtype_size(given.dtype);
     search_launch go = {};
     go.c = c;
     go.dtype = given.dtype;
@@ -137,16 +184,17 @@ search_launch search_launch_of(const ks_spec *spec, const search_algorithm &c)
     go.s.scores = spec->out[0].offset;
     go.s.indices = spec->out[1].offset;
     go.s.part = c.part;
+    go.s.first = c.first;
     go.s.parts = c.parts;
     go.s.group = c.group;
     go.s.chunks = (int32_t)over(given.depth * size, SEARCH_CHUNK);
     go.s.places = c.places;
     go.s.k = given.k;
     go.s.metric = given.metric;
-    choose_ranks(given, c, &go.s);
+    lay_out(given, c, &go.s);
     go.s.biased = given.biased;
     go.s.masked = given.masked;
-    go.s.aligned = given.pitch % vector == 0 && (given.depth % vector == 0 || given.pitch > given.depth);
+    go.s.aligned = is_aligned(given);
     return go;
 }
 
@@ -162,14 +210,21 @@ static void name_kernel(const search_problem &p, const search_algorithm &c, ks_k
 
 static size_t workspace_of(const search_problem &p, const search_algorithm &c)
 {
-    return ks_align((size_t)p.s.queries * (size_t)c.parts * (size_t)p.s.k * sizeof(uint64_t));
+    search_shape where;
+    return lay_out(p.s, c, &where);
 }
 
 /* Of so many queries. false: no query fits. */
 static bool choose(const ks_chip *chip, const ks_search_shape &shape, search_problem *p, search_algorithm *c)
 {
     *c = {};
-    *p = {chip, shape, over(shape.depth * (int64_t)ks_dtype_size(shape.dtype), SEARCH_CHUNK)};
+    *p = {};
+    p->chip = chip;
+    p->s = shape;
+    p->chunks = over(shape.depth * (int64_t)ks_dtype_size(shape.dtype), SEARCH_CHUNK);
+    p->aligned = is_aligned(shape);
+    p->whole = shape.rows * over(most(1, shape.queries), chip->sms) <= (int64_t)chip->sms * WHOLE_ROWS &&
+               2 * shape.rows <= held(*p);
     if (p->chunks * SEARCH_CHUNK > room_of(*p) || !choose_group(*p, c)) return false;
     choose_parts(*p, c);
     c->shared_bytes = (int32_t)shared_bytes(*p, *c);
@@ -193,7 +248,7 @@ ks_status search_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *ou
                        (long long)shape.depth, shape.k);
     out->once = false;
     out->workspace_bytes = workspace_of(p, c);
-    out->counters = (size_t)sharing_words(p.s, c);
+    out->counters = 0;
     out->batch_max = 1;
     name_kernel(p, c, &out->kernel_info);
     memcpy(out->algorithm, &c, sizeof c);
@@ -211,7 +266,6 @@ ks_status search_join(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *ou
         search_algorithm c;
         if (!choose(chip, shape, &p, &c)) continue;
         if (workspace_of(p, c) > out->workspace_bytes) out->workspace_bytes = workspace_of(p, c);
-        if ((size_t)sharing_words(shape, c) > out->counters) out->counters = (size_t)sharing_words(shape, c);
     }
     return status;
 }

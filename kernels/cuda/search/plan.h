@@ -10,7 +10,7 @@ struct search_algorithm {
     int16_t threads, queries; /* queries: that the instance is made for; the group may be smaller */
     int32_t group, parts, places;
     int32_t shared_bytes, merge_shared_bytes; /* dynamic */
-    int64_t part, grid;
+    int64_t part, first, grid;                /* first: rows of each part that leave all their items */
 };
 static_assert(sizeof(search_algorithm) <= KS_ALGORITHM_BYTES, "a plan remembers the choice");
 

@@ -14,18 +14,34 @@ static cudaError_t go_by_datatype(const search_launch &go)
     }
 }
 
-static cudaError_t merge(const search_launch &go)
+/* What parts have left: a query each CTA. */
+static cudaError_t go_over_left(void (*kernel)(ks_site, search_shape, topk_shape), const search_launch &go)
 {
     const int64_t ctas = go.s.queries < KS_GRID_MAX ? go.s.queries : (int64_t)KS_GRID_MAX;
     const dim3 grid((unsigned)(ctas ? ctas : 1), (unsigned)go.bucket);
     topk_shape best = {};
     best.k = go.s.k;
     best.slack = (uint32_t)search_merge_slack(go.s.k);
-    return ks_launch(search_merge, grid, SEARCH_MERGE_THREADS, (size_t)go.c.merge_shared_bytes, false, go.stream,
-                     go.site, go.s, best);
+    return ks_launch(kernel, grid, SEARCH_MERGE_THREADS, (size_t)go.c.merge_shared_bytes, false, go.stream, go.site,
+                     go.s, best);
 }
 
-/* ks_cuda_launch_fn. Of both kernels the first one does the work. */
+/* The first rows by themselves, if there are any, and those behind them. */
+static cudaError_t go_all(search_launch &go)
+{
+    if (go.s.first) {
+        go.s.leaves_all = true;
+        const cudaError_t status = go_by_datatype(go);
+        if (status != cudaSuccess || go.s.first == go.s.part) return status;
+        go.s.leaves_all = false;
+        go.s.bounded = true;
+        const cudaError_t bound = ks_noting ? cudaSuccess : go_over_left(search_bound, go);
+        if (bound != cudaSuccess) return bound;
+    }
+    return go_by_datatype(go);
+}
+
+/* ks_cuda_launch_fn. Of all kernels the last stream does the work. */
 static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
                              cudaStream_t stream, ks_error *error)
 {
@@ -34,8 +50,8 @@ static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const voi
     go.site = site;
     go.bucket = bucket;
     go.stream = stream;
-    cudaError_t status = go_by_datatype(go);
-    if (status == cudaSuccess && !ks_noting) status = merge(go);
+    cudaError_t status = go_all(go);
+    if (status == cudaSuccess && !ks_noting) status = go_over_left(search_merge, go);
     if (status == cudaSuccess) return KS_OK;
     cudaGetLastError(); /* taken: reported here */
     return ks_fail(error, KS_DEVICE, "search: launch failed: %s", cudaGetErrorString(status));

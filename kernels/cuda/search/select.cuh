@@ -1,8 +1,8 @@
 /* The best k of each query's scores by a CTA: what exceeds the query's threshold comes into its places in shared memory; when these are
  * full, all but the best k are dropped, and the worst of them is the new threshold. Of rows in random order some k ln(n / k) come in.
  *
- * Sharing  k of a part are many more than it has of the k best. So each part leaves the key of its own_rank-th best in a counter, where all
- *          read it: shared_rank of them that reach a key are k items, own_rank * shared_rank >= k, and what is below that key is dropped.
+ * Bounds   of random rows, all that a part has of first ones would pass. So what the first rows of all parts have left bounds those behind
+ *          them from the beginning (search_bound), and few of these pass.
  * Order    which thread comes first, and what others have left when, changes no answer: items differ, and what is dropped is behind k
  *          others. */
 #ifndef KS_SEARCH_SELECT_CUH
@@ -19,13 +19,17 @@ struct search_state {
     float least[SEARCH_GROUP_MOST];        /* its score: what is below it needs no closer look */
     float norm[SEARCH_GROUP_MOST];         /* of the query: its square, or 1 over its root for cosine */
     uint32_t count[SEARCH_GROUP_MOST];     /* items, and those that found no place */
+    uint32_t raised;                       /* a warp has a score that found no place */
 };
 
-__device__ __forceinline__ void search_open(search_state &state, int queries)
+/* bounds: of the queries, or NULL. */
+__device__ __forceinline__ void search_open(search_state &state, int queries, const uint64_t *bounds)
 {
+    if (threadIdx.x == 0) state.raised = 0;
     for (int q = threadIdx.x; q < queries; q += blockDim.x) {
-        state.threshold[q] = 0;
-        state.least[q] = -INFINITY;
+        const uint64_t bound = bounds ? bounds[q] : 0;
+        state.threshold[q] = bound;
+        state.least[q] = bound ? search_score(bound) : -INFINITY;
         state.count[q] = 0;
     }
 }
@@ -69,51 +73,11 @@ __device__ __forceinline__ void search_drop_all(const search_shape &s, search_st
     __syncthreads();
 }
 
-/* Of the keys, the one that so many reach, by a warp; 0: fewer have a key. */
-__device__ __forceinline__ uint32_t search_reached(const uint32_t *keys, int count, int by)
-{
-    constexpr int EACH = (int)SEARCH_SHARING_PARTS / KS_WARP;
-    uint32_t key[EACH], reached = 0;
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        const int at = i * KS_WARP + (int)threadIdx.x % KS_WARP;
-        key[i] = at < count ? *(const volatile uint32_t *)(keys + at) : 0;
-    }
-#pragma unroll 1
-    for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
-        int found = 0;
-#pragma unroll
-        for (int i = 0; i < EACH; i++)
-            if (i * KS_WARP < count) found += __popc(__ballot_sync(0xFFFFFFFFu, key[i] >= (reached | bit)));
-        if (found >= by) reached |= bit;
-    }
-    return reached;
-}
-
-/* Leaves what the part knows of each query, and takes what all parts have left. keys: of the group, s.parts of each query. The CTA, which is
- * synchronised before and after. */
-__device__ __forceinline__ void search_share(const search_shape &s, search_state &state, uint64_t *items, int queries,
-                                             uint32_t *keys, int64_t part)
-{
-    const int warps = blockDim.x / KS_WARP, lane_id = threadIdx.x % KS_WARP;
-    search_drop_all(s, state, items, queries, (uint32_t)s.own_rank);
-    for (int q = threadIdx.x / KS_WARP; q < queries; q += warps) {
-        uint32_t *const of = keys + (int64_t)q * s.parts;
-        if (lane_id == 0 && state.count[q] >= (uint32_t)s.own_rank)
-            *(volatile uint32_t *)(of + part) = (uint32_t)(items[(int64_t)q * s.places + s.own_rank - 1] >> 32);
-        const uint32_t key = search_reached(of, s.parts, s.shared_rank);
-        const uint64_t below = ((uint64_t)key << 32) - 1;
-        if (lane_id == 0 && key && below > state.threshold[q]) {
-            state.threshold[q] = below;
-            state.least[q] = search_score((uint64_t)key << 32);
-        }
-    }
-    __syncthreads();
-}
-
 /* A thread's scores of rows by queries, of which it works each one out where it is asked for. */
 template <class SUMS>
 struct search_scores {
+    static constexpr uint64_t ROW_BITS = ((uint64_t)1 << SUMS::ROWS) - 1;
+
     const SUMS &sums;
     const search_shape &s;
     const search_state &state;
@@ -155,12 +119,31 @@ struct search_scores {
         }
         return waiting;
     }
-    /* Puts those that exceed their query's threshold into its places: those that found none. */
+    /* Leaves an item of each of a part's first rows, 0 of one that takes no part. to: of the group's first query and the part; at: where the
+     * warp's first row lies among them. */
+    __device__ __forceinline__ void leave(uint64_t *to, int queries, int64_t at) const
+    {
+#pragma unroll
+        for (int r = 0; r < SUMS::ROWS; r++) {
+            const int64_t place = at + SUMS::row_of(r);
+            if (place >= s.first) continue;
+#pragma unroll
+            for (int c = 0; c < SUMS::COLUMNS; c++) {
+                const int query = SUMS::query_of(c);
+                if (query >= queries) continue;
+                const bool takes_part = there >> r & 1;
+                to[query * s.parts * s.first + place] =
+                    takes_part ? search_item(score(r, c, query), row + SUMS::row_of(r)) : 0;
+            }
+        }
+    }
+    /* Puts those that exceed their query's threshold into its places: those that found none. Of most columns no lane has any. */
     __device__ __forceinline__ uint64_t put(search_state &into, uint64_t *items, uint64_t waiting) const
     {
         uint64_t left = 0;
 #pragma unroll
-        for (int c = 0; c < SUMS::COLUMNS; c++)
+        for (int c = 0; c < SUMS::COLUMNS; c++) {
+            if (SUMS::COLUMNS > 1 && !__any_sync(0xFFFFFFFFu, (waiting >> c * SUMS::ROWS & ROW_BITS) != 0)) continue;
 #pragma unroll
             for (int r = 0; r < SUMS::ROWS; r++) {
                 const uint64_t bit = (uint64_t)1 << (c * SUMS::ROWS + r);
@@ -174,8 +157,30 @@ struct search_scores {
                 else
                     left |= bit;
             }
+        }
         return left;
     }
 };
+
+/* Puts a warp's scores into places. Where some warp's have found none the CTA is synchronised, so that a query's items are dropped while no warp
+ * puts any: until then warps go on by themselves. more: the warp had rows; one that has none left waits for the others. Returns
+ * whether all are through. */
+template <class SUMS>
+__device__ __forceinline__ bool search_keep(const search_scores<SUMS> &scores, search_state &state, uint64_t *items,
+                                            int queries, bool more)
+{
+    uint64_t waiting = scores.look(queries);
+    for (;;) {
+        if (__any_sync(0xFFFFFFFFu, waiting != 0)) waiting = scores.put(state, items, waiting);
+        const bool stuck = __any_sync(0xFFFFFFFFu, waiting != 0);
+        uint32_t raised = 0;
+        if (threadIdx.x % KS_WARP == 0) raised = atomicOr(&state.raised, stuck ? 1u : 0u);
+        if (more && !stuck && !__any_sync(0xFFFFFFFFu, raised != 0)) return false;
+        if (!__syncthreads_or(stuck || more)) return true;
+        if (threadIdx.x == 0) state.raised = 0;
+        search_drop_all(scores.s, state, items, queries, (uint32_t)scores.s.places);
+        if (more && !stuck) return false;
+    }
+}
 
 #endif

@@ -10,17 +10,23 @@
 
 #include "cuda/search/select.cuh"
 
-/* Elements of a group's queries, zeros behind each; several loads of a thread are under way at a time. */
-template <class T>
-__device__ __forceinline__ void search_load_queries(const search_shape &s, const T *from, int queries,
-                                                    unsigned char *to)
+/* Elements of a group's queries, zeros behind each, by the vectors that their bytes lie in: several loads of a thread are under way at a
+ * time. from: the group's first query. */
+__device__ __forceinline__ void search_load_queries(const search_shape &s, const unsigned char *from, int size,
+                                                    int queries, unsigned char *to)
 {
-    const uint32_t places = (uint32_t)s.chunks * (SEARCH_CHUNK / (uint32_t)sizeof(T)), all = queries * places;
-    const int64_t bytes = search_query_bytes(s.chunks);
+    const uint32_t vectors = (uint32_t)s.chunks * (SEARCH_CHUNK / 16), all = queries * vectors;
+    const int64_t bytes = s.depth * size, pitch = s.query_pitch * size;
 #pragma unroll 4
     for (uint32_t i = threadIdx.x; i < all; i += blockDim.x) {
-        const uint32_t query = i / places, element = i - query * places;
-        ((T *)(to + query * bytes))[element] = element < s.depth ? from[query * s.query_pitch + element] : T(0.0f);
+        const uint32_t query = i / vectors, v = i - query * vectors;
+        const unsigned char *const begin = from + query * pitch, *const end = begin + bytes;
+        const unsigned by = (unsigned)(uintptr_t)begin & 15;
+        const unsigned char *const low = begin - by + v * 16;
+        const uint4 none = make_uint4(0, 0, 0, 0);
+        const uint4 vector = search_shift(low < end ? *(const uint4 *)low : none,
+                                          by && low + 16 < end ? *(const uint4 *)(low + 16) : none, by);
+        *(uint4 *)(to + query * search_query_bytes(s.chunks) + v * 16) = search_cut(vector, bytes - v * 16);
     }
 }
 
@@ -43,10 +49,10 @@ __device__ __forceinline__ void search_find_norms(const search_shape &s, search_
     }
 }
 
-/* A warp's 32 rows with all queries. */
+/* A warp's 32 rows, from `row` on, with all queries. */
 template <class SUMS>
 __device__ __forceinline__ void search_add_rows(const search_shape &s,
-                                                search_ring<typename SUMS::element, SUMS::STAGES> &ring,
+                                                search_ring<typename SUMS::element, SUMS::STAGES> &ring, int64_t row,
                                                 const unsigned char *queries, int count, SUMS &sums)
 {
     constexpr int LENGTH = SEARCH_CHUNK / (int)sizeof(typename SUMS::element),
@@ -55,11 +61,29 @@ __device__ __forceinline__ void search_add_rows(const search_shape &s,
 #pragma unroll 1
     for (int c = 0; c < s.chunks; c++) {
         const int64_t left = s.depth - (int64_t)c * LENGTH;
-        const unsigned char *const stage = ring.take();
+        const unsigned char *const stage = ring.take(row, c);
         sums.add(stage, queries + (int64_t)c * SEARCH_CHUNK, bytes, count,
                  left >= LENGTH ? LENGTH / STEP : ((int)left + STEP - 1) / STEP);
     }
     sums.end();
+}
+
+/* The best of a part for each query of a group, in its places of the workspace, or behind what others have left. */
+__device__ __forceinline__ void search_leave_best(const search_shape &s, const search_state &state,
+                                                  const uint64_t *items, int queries, unsigned char *workspace,
+                                                  int64_t first, int64_t part)
+{
+    const int warps = blockDim.x / KS_WARP, lane_id = threadIdx.x % KS_WARP;
+    for (int q = threadIdx.x / KS_WARP; q < queries; q += warps) {
+        const uint32_t found = state.count[q], places = s.bounded ? found : (uint32_t)s.leave;
+        uint64_t *to = (uint64_t *)workspace + (first + q) * s.left + part * s.leave;
+        if (s.bounded) {
+            uint32_t at = 0;
+            if (lane_id == 0) at = atomicAdd((uint32_t *)(workspace + s.counts) + first + q, found);
+            to = (uint64_t *)workspace + (first + q) * s.left + __shfl_sync(0xFFFFFFFFu, at, 0);
+        }
+        for (uint32_t j = lane_id; j < places; j += KS_WARP) to[j] = j < found ? items[(int64_t)q * s.places + j] : 0;
+    }
 }
 
 template <class SUMS>
@@ -69,50 +93,47 @@ __global__ void __launch_bounds__(SEARCH_THREADS_MOST, 1)
     typedef typename SUMS::element T;
     __shared__ search_state state;
     const int warp = threadIdx.x / KS_WARP, warps = blockDim.x / KS_WARP, tile = warps * SEARCH_ROWS;
+    const int ring_bytes = SUMS::STAGES * search_stage_bytes(s.aligned);
     ks_job_sides job;
-    if (!ks_enter(site, &job)) return;
+    if (!(s.bounded ? ks_enter_again(site, &job) : ks_enter(site, &job))) return;
+    unsigned char *const workspace = ks_workspace(site);
+    const uint64_t *const bounds = s.bounded ? (const uint64_t *)(workspace + s.bounds) : NULL;
     uint64_t *const items = (uint64_t *)ks_dynamic;
     unsigned char *const rings = (unsigned char *)(items + (int64_t)s.group * s.places);
-    unsigned char *const queries = rings + warps * SUMS::STAGES * SEARCH_STAGE;
-    search_ring<T, SUMS::STAGES> ring(s, (const T *)(job.in + s.matrix), rings + warp * SUMS::STAGES * SEARCH_STAGE);
+    unsigned char *const queries = rings + warps * ring_bytes;
+    search_ring<T, SUMS::STAGES> ring(s, (const T *)(job.in + s.matrix), rings + warp * ring_bytes);
     const int64_t groups = (s.queries + s.group - 1) / s.group;
 #pragma unroll 1
     for (int64_t at = blockIdx.x; at < groups * s.parts; at += gridDim.x) {
         const int64_t part = at / groups, first = (at - part * groups) * s.group;
-        const int64_t begin = part * s.part, end = min(begin + s.part, s.rows);
+        const int64_t begin = part * s.part + (s.bounded ? s.first : 0);
+        const int64_t last = part * s.part + (s.leaves_all ? s.first : s.part), end = min(last, s.rows);
         const int count = (int)min((int64_t)s.group, s.queries - first);
         __syncthreads(); /* what was there of the group before has been read */
         ring.begin(begin + warp * SEARCH_ROWS, end, tile);
-        search_open(state, count);
-        search_load_queries(s, (const T *)(job.in + s.query) + first * s.query_pitch, count, queries);
+        search_open(state, count, bounds ? bounds + first : NULL);
+        search_load_queries(s, job.in + s.query + first * s.query_pitch * (int64_t)sizeof(T), (int)sizeof(T), count,
+                            queries);
         __syncthreads();
         if (s.metric != KS_SEARCH_DOT) search_find_norms<T>(s, state, count, queries);
         __syncthreads();
-        int64_t share = tile; /* behind so many rows, then four times as many */
 #pragma unroll 1
-        for (int64_t row = begin; row < end; row += tile) {
-            const int64_t mine = row + warp * SEARCH_ROWS;
+        for (int64_t row = begin + warp * SEARCH_ROWS;; row += tile) {
+            if (s.leaves_all && row >= last) break;
             SUMS sums;
             sums.clear();
-            if (mine < end) search_add_rows(s, ring, queries, count, sums);
-            const search_scores<SUMS> scores(sums, s, state, job, mine, end);
-            uint64_t waiting = scores.look(count);
-            for (;;) {
-                if (__any_sync(0xFFFFFFFFu, waiting != 0)) waiting = scores.put(state, items, waiting);
-                if (!__syncthreads_or(waiting != 0)) break;
-                search_drop_all(s, state, items, count, (uint32_t)s.places);
-            }
-            if (s.shared_rank == 0 || row - begin + tile != share || row + tile >= end) continue;
-            search_share(s, state, items, count, ks_counters(site) + first * s.parts, part);
-            share *= 4;
+            if (row < end) search_add_rows(s, ring, row, queries, count, sums);
+            const search_scores<SUMS> scores(sums, s, state, job, row, end);
+            if (s.leaves_all)
+                scores.leave((uint64_t *)(workspace + s.firsts) + (first * s.parts + part) * s.first, count,
+                             row - begin);
+            else if (search_keep(scores, state, items, count, row < end))
+                break;
         }
         ring.finish();
+        if (s.leaves_all) continue;
         search_drop_all(s, state, items, count, (uint32_t)s.k + 1);
-        uint64_t *const to = (uint64_t *)ks_workspace(site) + (first * s.parts + part) * s.k;
-        for (int q = warp; q < count; q += warps)
-            for (int j = threadIdx.x % KS_WARP; j < s.k; j += KS_WARP)
-                to[(int64_t)q * s.parts * s.k + j] =
-                    (uint32_t)j < state.count[q] ? items[(int64_t)q * s.places + j] : 0;
+        search_leave_best(s, state, items, count, workspace, first, part);
     }
 }
 
