@@ -474,14 +474,14 @@ static void each_kernel(void **state)
 static void several_tiles_and_blocks(void **state)
 {
     (void)state;
-    static const int depths[] = {64, 64, 128, 128, 40, 80, 256, 200, 33};
+    static const int depths[] = {64, 64, 128, 128, 40, 80, 256, 200, 33, 20, 96, 192};
     static const values_kind kinds[] = {VALUES_NORMAL, VALUES_NORMAL, VALUES_NAN, VALUES_INFINITE};
     const int cases = (values_cases(100) + 24) / 25;
     for (int i = 0; i < cases; i++) {
-        const int64_t depth = depths[values_below(9)], group = 1 + values_below(3), batches = 1 + values_below(2);
+        const int64_t depth = depths[values_below(12)], group = 1 + values_below(3), batches = 1 + values_below(2);
         const int64_t query[] = {batches, group, 65 + values_below(140) / group, depth};
-        ks_spec spec = spec_of(dtypes[1 + values_below(2)], query, 1, 1 + values_below(400),
-                               values_below(3) ? depth : depths[values_below(9)]);
+        ks_spec spec = spec_of(dtypes[values_below(DTYPES)], query, 1, 1 + values_below(400),
+                               values_below(3) ? depth : depths[values_below(12)]);
         spec.params[KS_ATTENTION_CAUSAL].i = values_below(3);
         if (spec.params[KS_ATTENTION_CAUSAL].i && values_below(3) == 0)
             spec.params[KS_ATTENTION_WINDOW].i = 1 + values_below((int)spec.in[1].dims[2]);
@@ -519,6 +519,25 @@ static void many_parts(void **state)
         if (values_below(2)) give(&spec, KS_ATTENTION_LENGTHS, KS_INT32, 1, &batches);
         try_spec(&spec, VALUES_NORMAL, 4);
     }
+}
+
+/* Tiles of FP32 have 16, 32 or 64 rows, by how many SMs these leave idle: many batches have other tiles than one alone, and its bits. */
+static void tiles_of_floats(void **state)
+{
+    (void)state;
+    enum { MANY = 140 }; /* key heads: more than a large GPU has SMs */
+    static const int depths[] = {20, 64, 77, 128, 192, 256};
+    static const struct {
+        int64_t batches, queries;
+    } tiles[] = {{1, 35}, {MANY, 17}, {MANY, 35}};
+    for (size_t n = 0; n < sizeof depths / sizeof *depths; n++)
+        for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++) {
+            ks_spec spec =
+                spec_of(KS_FP32, (const int64_t[]){tiles[t].batches, 1, tiles[t].queries, depths[n]}, 1, 37, depths[n]);
+            spec.params[KS_ATTENTION_CAUSAL].i = KS_ATTENTION_BOTTOM_RIGHT;
+            spec.params[KS_ATTENTION_LSE].i = 1;
+            try_spec(&spec, VALUES_NORMAL, 40);
+        }
 }
 
 /* --- edges ------------------------------------------------------------------------------------------------------------ */
@@ -674,6 +693,7 @@ int main(void)
         cmocka_unit_test(each_kernel),
         cmocka_unit_test(several_tiles_and_blocks),
         cmocka_unit_test(many_parts),
+        cmocka_unit_test(tiles_of_floats),
         cmocka_unit_test(layouts_and_ranks),
         cmocka_unit_test(nothing_at_all),
         cmocka_unit_test(lengths_that_are_refused),

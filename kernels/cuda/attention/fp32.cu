@@ -2,14 +2,23 @@
 #include "cuda/attention/floats.cuh"
 #include "cuda/attention/launch.cuh"
 
-static attention_kernel *kernel_of(int columns)
+template <int EACH>
+static attention_kernel *of_columns(int columns)
 {
-    return columns <= 64 ? attention_floats<64> : columns <= 128 ? attention_floats<128> : attention_floats<256>;
+    if (columns <= 64) return columns <= 32 ? attention_floats<EACH, 32> : attention_floats<EACH, 64>;
+    if (columns <= 128) return columns <= 96 ? attention_floats<EACH, 96> : attention_floats<EACH, 128>;
+    return columns <= 192 ? attention_floats<EACH, 192> : attention_floats<EACH, 256>;
+}
+
+static attention_kernel *kernel_of(int tile, int columns)
+{
+    const int each = tile / (int)ATTENTION_ROWS;
+    return each == 1 ? of_columns<1>(columns) : each == 2 ? of_columns<2>(columns) : of_columns<4>(columns);
 }
 
 cudaError_t attention_go_fp32(const attention_launch &go)
 {
-    return attention_go_kernel(go, kernel_of(go.c.columns));
+    return attention_go_kernel(go, kernel_of(go.c.tile, go.c.columns));
 }
 
 cudaError_t attention_merge_fp32(const attention_launch &go)
@@ -20,7 +29,8 @@ cudaError_t attention_merge_fp32(const attention_launch &go)
 cudaError_t attention_allow_fp32(int shared_bytes)
 {
     cudaError_t status = cudaSuccess;
-    for (int columns = 64; columns <= 256 && status == cudaSuccess; columns *= 2)
-        status = attention_allow_kernel(kernel_of(columns), shared_bytes);
+    for (int tile = ATTENTION_ROWS; tile <= ATTENTION_FLOATS_MOST; tile *= 2)
+        for (int columns = 32; columns <= KS_ATTENTION_DEPTH_MOST && status == cudaSuccess; columns += 32)
+            status = attention_allow_kernel(kernel_of(tile, columns), shared_bytes);
     return status;
 }

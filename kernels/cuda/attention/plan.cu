@@ -58,6 +58,26 @@ static bool takes_wgmma(const ks_chip *chip, const ks_attention_shape &s)
            s.keys <= INT32_MAX - ATTENTION_WGMMA_ROWS && rows <= INT32_MAX / units; /* counted in 32 bits */
 }
 
+/* For which a kernel has an instance. */
+static int32_t columns_of(const ks_attention_shape &s, bool wgmma)
+{
+    const int64_t both = most(s.depth, s.value_depth), columns = wgmma ? both : s.value_depth;
+    if (s.dtype == KS_FP32) return (int32_t)(both <= 128 ? over(both, 32) * 32 : over(both, 64) * 64);
+    return columns <= 64 ? 64 : columns <= 128 ? 128 : 256;
+}
+
+/* FP32: rows of a tile, of which a row's bits do not hang. Those of large tiles are read once for more products, but small ones are spread over
+ * more SMs: the largest that fits and leaves no SM idle. */
+static int32_t floats_tile(const ks_chip *chip, int64_t pieces, int64_t rows, int32_t columns)
+{
+    const int64_t room = (int64_t)chip->shared_optin - ATTENTION_STATIC_BYTES;
+    int32_t tile = ATTENTION_FLOATS_MOST;
+    while (tile > (int)ATTENTION_ROWS &&
+           (rows <= tile / 2 || pieces * over(rows, tile) < chip->sms || attention_floats_bytes(tile, columns) > room))
+        tile /= 2;
+    return tile;
+}
+
 /* false: one stage does not fit. */
 static bool choose_memory(const ks_chip *chip, const ks_attention_shape &s, attention_algorithm *c)
 {
@@ -68,7 +88,7 @@ static bool choose_memory(const ks_chip *chip, const ks_attention_shape &s, atte
         return c->shared_bytes <= room;
     }
     if (s.dtype == KS_FP32) {
-        c->shared_bytes = attention_floats_bytes(s.depth, c->columns);
+        c->shared_bytes = attention_floats_bytes(c->tile, c->columns);
         return c->shared_bytes <= room;
     }
     const int64_t row = attention_row_bytes(s.depth), rows = s.group * s.queries;
@@ -98,12 +118,11 @@ static bool choose(const ks_chip *chip, const ks_attention_shape &s, attention_a
     choose_splits(s, c);
     c->apart = s.dtype != KS_FP32 && rows <= ATTENTION_M;
     c->wgmma = takes_wgmma(chip, s);
-    c->tile = s.dtype == KS_FP32 ? (int)ATTENTION_ROWS
+    c->columns = columns_of(s, c->wgmma);
+    c->tile = s.dtype == KS_FP32 ? floats_tile(chip, units * c->splits, rows, c->columns)
               : c->wgmma         ? (int)ATTENTION_WGMMA_ROWS
               : c->apart         ? (int)ATTENTION_M
                                  : (int)ATTENTION_M * (int)ATTENTION_MMA_WARPS;
-    const int64_t columns = c->wgmma ? most(s.depth, s.value_depth) : s.value_depth;
-    c->columns = columns <= 64 ? 64 : columns <= 128 ? 128 : 256;
     const size_t bytes = unit_bytes(s, *c);
     c->units = bytes ? most(1, least(units, (int64_t)(chip->workspace_bytes / bytes))) : units;
     c->grid = most(1, least(c->units * over(rows, c->tile) * c->splits, INT32_MAX));
