@@ -78,8 +78,10 @@ struct search_halves {
             if (TILES > 1) mm_mma(T(), sum[i][tile + (TILES > 1)], a[i], b[2], b[3]);
         }
     }
-    __device__ __forceinline__ void add(const unsigned char *stage, const unsigned char *queries, int64_t query_bytes,
-                                        int count, int steps)
+    /* With the first USED tiles. */
+    template <int USED>
+    __device__ __forceinline__ void add_tiles(const unsigned char *stage, const unsigned char *queries,
+                                              int64_t query_bytes, int count, int steps)
     {
         const int lane_id = threadIdx.x % KS_WARP, row = lane_id % 16;
         const unsigned a_at = mm_shared_address(stage) + row * SEARCH_CHUNK;
@@ -94,13 +96,23 @@ struct search_halves {
                 if (NORMS) add_squares(i, a[i]);
             }
 #pragma unroll
-            for (int t = 0; t < TILES; t += 2) {
+            for (int t = 0; t < USED; t += 2) {
                 uint32_t b[4];
                 const int query = min(t * 8 + lane_id % 8 + lane_id / 16 * 8, count - 1);
                 mm_ldmatrix<false>(b, b_at + (unsigned)(query * query_bytes) + k * K * 2);
                 multiply(a, b, t);
             }
         }
+    }
+    /* Groups of one size have 33 to 48 queries where there are 65 to 96. */
+    __device__ __forceinline__ void add(const unsigned char *stage, const unsigned char *queries, int64_t query_bytes,
+                                        int count, int steps)
+    {
+        constexpr int FEWER = TILES == 8 ? 6 : TILES;
+        if (FEWER < TILES && count <= 8 * FEWER)
+            add_tiles<FEWER>(stage, queries, query_bytes, count, steps);
+        else
+            add_tiles<TILES>(stage, queries, query_bytes, count, steps);
     }
     /* Four lanes have the squares of a row. */
     __device__ __forceinline__ void end()

@@ -129,8 +129,9 @@ static int64_t first_rows(const search_problem &p, const search_algorithm &c)
     const int64_t left = (int64_t)(c.parts + 1) * p.s.k;
     const double balance = (double)p.s.k * (double)p.s.rows * (1 + (double)PASSING * c.group / p.chip->sms);
     const int64_t wanted = over((int64_t)sqrt(balance), c.parts);
-    const int64_t rows = over(wanted, SEARCH_ROWS) * SEARCH_ROWS, room = (held(p) - left) / c.parts;
-    const int64_t first = least(rows, least(room / SEARCH_ROWS * SEARCH_ROWS, c.part / 2 / SEARCH_ROWS * SEARCH_ROWS));
+    const int64_t room = least((held(p) - left) / c.parts, c.part / 2), tile = c.threads / KS_WARP * SEARCH_ROWS;
+    const int64_t step = wanted > tile ? tile : (int64_t)SEARCH_ROWS; /* no warp goes on alone */
+    const int64_t first = least(most(1, (wanted + step / 2) / step) * step, room / SEARCH_ROWS * SEARCH_ROWS);
     const bool pays = (int64_t)c.group * p.s.k >= FIRST_ITEMS && first * c.parts >= 2 * (int64_t)p.s.k;
     return pays ? first : 0;
 }
