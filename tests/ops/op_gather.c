@@ -343,7 +343,7 @@ static void each_kernel(void **state)
                  {KS_INT8, 20, 3, 4001, -1},  {KS_BF16, 70, 5, 1001, -1}, {KS_FP32, 900, 1, 3000, -1},
                  {KS_FP64, 90, 1, 777, -1},   {KS_FP64, 33, 3, 501, -1},  {KS_FP32, 60, 36, 1000, -1},
                  {KS_BF16, 100, 64, 900, 40}, {KS_FP32, 80, 130, 700, 3}, {KS_FP16, 50, 7, 300, 50},
-                 {KS_FP64, 60, 66, 400, 7}};
+                 {KS_FP64, 60, 66, 400, 7},   {KS_BF16, 70, 6, 900, 3},   {KS_FP16, 30, 12, 500, 40}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++)
         for (int mode = 0; mode < 3; mode++) {
             ks_spec spec = plain(table[n].dtype, table[n].rows, table[n].columns, table[n].count);
@@ -564,6 +564,42 @@ static void bags_depend_on_themselves_alone(void **state)
     }
 }
 
+/* Bags around the lengths that a team, a warp and a CTA take, each twice: right, and of equal bits. */
+static void bags_of_all_lengths(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {513, 0, 1, 64, 15, 17, 65, 130, 256, 257, 512, 1100, 7, 128};
+    static const int64_t columns[] = {1, 3, 12, 41, 64, 130, 280, 6};
+    enum { BAGS = sizeof lengths / sizeof *lengths };
+    int64_t half = 0;
+    for (int i = 0; i < BAGS; i++) half += lengths[i];
+    for (int round = 0; round < 32; round++) {
+        ks_spec spec = plain(floats[round % 4], 90, columns[round / 4], 2 * half);
+        add_bags(&spec, 2 * BAGS, values_below(2));
+        spec.params[KS_GATHER_OP].i = values_below(3);
+        data d = open_data(&spec);
+        fill(&d, VALUES_WIDE);
+        const size_t weight = ks_has_input(&spec, 3) ? (size_t)half * ks_dtype_size(spec.in[3].dtype) : 0;
+        if (weight) memcpy((char *)d.in[3] + weight, d.in[3], weight);
+        for (int64_t i = 0; i < half; i++) put_place(&d, 1, half + i, get_place(&d, 1, i));
+        for (int64_t b = 0, at = 0; b <= 2 * BAGS; b++) {
+            put_place(&d, 2, b, at);
+            at += lengths[b % BAGS];
+        }
+        const size_t bytes = ks_spec_out_bytes(&spec);
+        char *out = malloc(bytes);
+        assert_non_null(out);
+        for (int b = 0; b < 2; b++) {
+            if (!harnesses[b]) continue;
+            run_well(b, &d, out);
+            check(&d, out, b ? "cuda" : "cpu", INT64_MAX);
+            assert_memory_equal(out, out + BAGS * d.shape.slice_bytes, BAGS * d.shape.slice_bytes);
+        }
+        free(out);
+        close_data(&d);
+    }
+}
+
 static void bags_of_one_are_slices(void **state)
 {
     (void)state;
@@ -703,6 +739,7 @@ int main(void)
         cmocka_unit_test(offsets_out_of_bounds),
         cmocka_unit_test(bad_jobs_among_good_ones),
         cmocka_unit_test(bags_depend_on_themselves_alone),
+        cmocka_unit_test(bags_of_all_lengths),
         cmocka_unit_test(bags_of_one_are_slices),
         cmocka_unit_test(refusals),
         cmocka_unit_test(what_memory_moves),

@@ -873,16 +873,29 @@ static int compare_places(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of one length, of random ones, or many short ones in front of one that is long; none is empty where the op has no value for that. */
+/* Lengths around those up to which one thread, some, a warp and a CTA take a piece. */
+static int64_t draw_length(void)
+{
+    static const int64_t lengths[] = {0,  1,  2,  3,   4,   5,   16,  17,  32,   33,
+                                      64, 65, 66, 128, 129, 256, 512, 513, 2048, 2049};
+    return lengths[values_below(sizeof lengths / sizeof *lengths)];
+}
+
+/* Of one length, of random ones, many short ones in front of one that is long, or of lengths at which kernels change; none is empty where the
+ * op has no value for that. */
 static void fill_offsets(const ks_spec *spec, void *offsets)
 {
     const int64_t count = spec->in[1].dims[0] - 1, extent = spec->in[0].dims[1];
     const int64_t least = ks_reduce_needs_elements(spec);
-    const int style = values_below(3);
+    const int style = values_below(4);
     int64_t *at = malloc((size_t)(count + 1) * sizeof *at);
     for (int64_t i = 0; i <= count; i++)
         at[i] = style == 0 ? (count ? i * extent / count : 0) : below(style == 1 ? extent + 1 : extent / 8 + 1);
     at[0] = 0;
+    for (int64_t i = 1; style == 3 && i <= count; i++) {
+        const int64_t next = at[i - 1] + draw_length();
+        at[i] = next < extent ? next : extent;
+    }
     at[count] = extent;
     qsort(at, (size_t)count + 1, sizeof *at, compare_places);
     for (int64_t i = 1; i < count; i++) {

@@ -91,18 +91,20 @@ static int64_t items_of_cta(const gather_algorithm &c, int threads)
     case GATHER_SLICE_PACK:
         return threads;
     case GATHER_BAGS:
-        return threads / (c.lanes * GATHER_GROUPS);
+        return threads / c.lanes;
     default:
         return (int64_t)threads * (16 / c.word);
     }
 }
 
+/* Bags differ in length, so as many CTAs as may be share them out. */
 static void settle_grid(const ks_chip *chip, gather_launch *go)
 {
+    const bool bags = go->c.family == GATHER_BAGS;
     go->threads = GATHER_THREADS;
-    if (go->c.family != GATHER_BAGS && over(go->a.items, items_of_cta(go->c, GATHER_THREADS)) < chip->sms)
-        go->threads = FEW_THREADS;
-    const int64_t ctas = over(go->a.items, items_of_cta(go->c, go->threads)), room = (int64_t)chip->sms * CTAS_SM;
+    if (!bags && over(go->a.items, items_of_cta(go->c, GATHER_THREADS)) < chip->sms) go->threads = FEW_THREADS;
+    const int64_t ctas = over(go->a.items, items_of_cta(go->c, go->threads));
+    const int64_t room = bags ? (int64_t)KS_GRID_MAX : (int64_t)chip->sms * CTAS_SM;
     go->grid = ctas < 1 ? 1 : ctas < room ? ctas : room;
 }
 
@@ -157,13 +159,23 @@ static cudaError_t run_words(const gather_launch &go)
     return go.c.single ? run(go, 0, gather_slice_words<W, true>) : run(go, 0, gather_slice_words<W, false>);
 }
 
+template <class T, int E>
+static cudaError_t run_bags_of(const gather_launch &go)
+{
+    const int lanes = go.c.lanes;
+    return run(go, gather_bags_shared(lanes, E, (int)sizeof(T), go.a.weighted), gather_bags<T, E>, lanes);
+}
+
 template <class T>
 static cudaError_t run_bags(const gather_launch &go)
 {
     constexpr int E = 16 / (int)sizeof(T);
-    const int lanes = go.c.lanes;
-    const size_t shared = (size_t)go.threads * (size_t)go.c.word * sizeof(typename ks_element<T>::math);
-    return go.c.word == 1 ? run(go, shared, gather_bags<T, 1>, lanes) : run(go, shared, gather_bags<T, E>, lanes);
+    if (go.c.word == E) return run_bags_of<T, E>(go);
+    if constexpr (E > 2)
+        if (go.c.word == E / 2) return run_bags_of<T, E / 2>(go);
+    if constexpr (E > 4)
+        if (go.c.word == E / 4) return run_bags_of<T, E / 4>(go);
+    return run_bags_of<T, 1>(go);
 }
 
 static cudaError_t run_typed_bags(const gather_launch &go)
@@ -215,14 +227,23 @@ static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const voi
 
 /* --- what is chosen -------------------------------------------------------------------------------------------------- */
 
+/* Threads of a team: of a tile of columns, of which few shall be beyond the last one. */
+static int bag_lanes(int64_t packs)
+{
+    int64_t best = GATHER_LANES;
+    for (int64_t lanes = best / 2; lanes >= GATHER_LANES_LEAST; lanes /= 2)
+        if (over(packs, lanes) * lanes * 4 <= over(packs, best) * best * 3) best = lanes;
+    return (int)best;
+}
+
 static void choose_family(const ks_spec *spec, const ks_gather_shape &s, gather_algorithm *c)
 {
     const int size = (int)ks_dtype_size(spec->in[KS_GATHER_TABLE].dtype);
     const int64_t packs = (int64_t)s.slice_bytes / 16;
     if (s.bags >= 0) {
         c->family = GATHER_BAGS;
-        c->word = (int8_t)(s.slice_bytes % 16 == 0 ? 16 / size : 1);
-        for (c->lanes = 1; c->lanes < GATHER_LANES && c->lanes * c->word < s.inner;) c->lanes = (int8_t)(c->lanes * 2);
+        c->word = (int8_t)(s.slice_bytes ? over(word_bytes(s.slice_bytes), size) : 1);
+        c->lanes = (int8_t)bag_lanes(over(s.inner, c->word));
     } else if (s.kind == KS_GATHER_ELEMENTS) {
         c->family = GATHER_ELEMENTS;
         c->word = (int8_t)size;
@@ -257,8 +278,8 @@ static void name_kernel(const ks_spec *spec, const ks_gather_shape &s, const gat
                                         [GATHER_BAGS] = "bags"};
     const char *dtype = ks_dtype_name(spec->in[KS_GATHER_TABLE].dtype);
     if (c.family == GATHER_BAGS)
-        snprintf(info->kernel, sizeof info->kernel, "gather_bags<%s, %d of %d threads>", dtype, c.lanes,
-                 c.lanes * GATHER_GROUPS);
+        snprintf(info->kernel, sizeof info->kernel, "gather_bags<%s, %d threads of %d columns>", dtype, c.lanes,
+                 c.word);
     else if (c.family == GATHER_ELEMENTS)
         snprintf(info->kernel, sizeof info->kernel, "gather_elements<%s>", dtype);
     else
@@ -268,7 +289,7 @@ static void name_kernel(const ks_spec *spec, const ks_gather_shape &s, const gat
     info->cluster = 1;
     info->shared_bytes = 0;
     if (c.family == GATHER_BAGS)
-        info->shared_bytes = (size_t)go.threads * (size_t)c.word * (spec->out[0].dtype == KS_FP64 ? 8 : 4);
+        info->shared_bytes = gather_bags_shared(c.lanes, c.word, (int)ks_dtype_size(spec->in[0].dtype), go.a.weighted);
 }
 
 /* ks_cuda_plan_fn */

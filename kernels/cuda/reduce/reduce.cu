@@ -17,16 +17,26 @@ enum {
     SEGMENT_LINES = 9,  /* lines of one, and more where there are more columns than SEGMENT_COLUMNS */
     SEGMENT_COLUMNS = 1024,
     SEGMENT_LINES_MOST = 15, /* below NUMBERED */
-    SEGMENT_CTAS = 8,        /* of an SM */
-    SEGMENT_JOIN_WIDTH = 32,
+    SEGMENT_CTAS = 8,        /* of an SM, that a grid has at most; */
+    SEGMENT_RESIDENT = 3,    /* that are there at once */
+    SEGMENT_THREADS = 256,
+    SEGMENT_WIDTH = 32,     /* columns side by side, at most */
+    SEGMENT_WARPS = 8,      /* of a CTA, each of which looks for a slot or a block of a round */
     MAPPED_AGAIN = 64 << 10 /* bytes that may be read more than once over the link */
 };
+
+/* The least power of 2 that leaves no more rounds than keep `ctas` of each SM busy, up to `most`. */
+static int items_together(const ks_chip *chip, int64_t items, int ctas, int most)
+{
+    int together = 1;
+    while (together < most && items > 2 * (int64_t)together * chip->sms * ctas) together *= 2;
+    return together;
+}
 
 /* How a segment is cut follows from `inner` alone, and so do its bits. */
 static reduce_segments reduce_segments_of(const ks_chip *chip, const ks_spec *spec, bool joined)
 {
     const ks_segments of = ks_reduce_segments_of(spec);
-    const int threads = 256, most = joined ? (int)SEGMENT_JOIN_WIDTH : threads;
     reduce_segments s = {};
     s.offset = spec->in[KS_REDUCE_X].offset;
     s.offsets = spec->in[KS_REDUCE_SEGMENTS].offset;
@@ -41,22 +51,29 @@ static reduce_segments reduce_segments_of(const ks_chip *chip, const ks_spec *sp
     s.needs = ks_reduce_needs_elements(spec);
     s.joins = of.extent > (int64_t)1 << s.shift;
     s.blocks = (of.extent >> s.shift) + 1;
-    s.slots = of.count + (of.extent >> s.shift);
+    s.slots = s.joins ? of.extent >> s.shift : 0;
     s.states = 2 * s.blocks;
-    s.width = (int)power_up(of.inner < most ? of.inner : most);
+    s.width = (int)power_up(within(of.inner, 1, SEGMENT_WIDTH));
     s.tiles = quotient_up(of.inner, s.width);
-    s.items = s.outer * (joined ? s.blocks : s.slots) * s.tiles;
-    s.together = threads / s.width;
-    if (joined || of.inner == 1) { /* as many as keep all SMs busy */
-        s.together = 1;
-        while (s.together < threads && s.items > 2 * (int64_t)s.together * chip->sms * SEGMENT_CTAS) s.together *= 2;
+    s.of_part = ks_divider_of(s.count);
+    s.of_tile = ks_divider_of(s.tiles);
+    s.items = s.outer * (joined ? s.blocks : s.count) * s.tiles;
+    if (joined) {
+        s.together = items_together(chip, s.items, SEGMENT_CTAS, SEGMENT_WARPS);
+    } else {
+        const int own = of.inner > 1 ? (int)REDUCE_SEGMENT_OWN_LINES : (int)REDUCE_SEGMENT_OWN;
+        s.together = items_together(chip, s.items, SEGMENT_RESIDENT, SEGMENT_THREADS / s.width * own);
+        s.later_items = s.outer * s.slots * s.tiles;
+        s.later_together = items_together(chip, s.later_items, SEGMENT_RESIDENT, SEGMENT_WARPS);
+        s.later = quotient_up(s.later_items, s.later_together);
     }
+    s.rounds = s.later + quotient_up(s.items, s.together);
     return s;
 }
 
 static uint32_t reduce_segments_grid(const ks_chip *chip, const reduce_segments *s)
 {
-    return (uint32_t)within(quotient_up(s->items, s->together), 1, 2 * (int64_t)chip->sms * SEGMENT_CTAS);
+    return (uint32_t)within(s->rounds, 1, 2 * (int64_t)chip->sms * SEGMENT_CTAS);
 }
 
 ks_status reduce_plan_segments(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
@@ -68,12 +85,13 @@ ks_status reduce_plan_segments(const ks_chip *chip, const ks_spec *spec, ks_cuda
     reduce_algorithm c = {};
     c.kernel = s.inner == 1 ? REDUCE_SEGMENT_ROWS : REDUCE_SEGMENT_COLUMNS;
     c.width = (int16_t)s.width;
-    c.threads = 256;
+    c.threads = SEGMENT_THREADS;
     c.parts = 1;
     c.grid = reduce_segments_grid(chip, &s);
     if (c.grid > KS_GRID_MAX && ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec) <= KS_MAPPED_MOST)
         c.grid = KS_GRID_MAX;
-    const double again = (double)s.items * searches * (double)item + (double)spec->in[KS_REDUCE_X].size_bytes;
+    const double looks = 4 * (double)s.items + (double)s.later_items * searches; /* at offsets */
+    const double again = looks * (double)item + (double)spec->in[KS_REDUCE_X].size_bytes;
     out->once = again <= (double)MAPPED_AGAIN;
     const double bytes = s.joins ? (double)s.outer * (double)s.states * (double)s.inner * (double)STATE_BYTES : 0;
     if (bytes > (double)chip->workspace_bytes)

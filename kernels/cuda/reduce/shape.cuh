@@ -3,6 +3,7 @@
 #ifndef KS_REDUCE_SHAPE_CUH
 #define KS_REDUCE_SHAPE_CUH
 
+#include "cuda/common/divide.cuh"
 #include "cuda/common/launch.cuh"
 #include "ops/reduce.h"
 
@@ -14,6 +15,9 @@ enum { REDUCE_ONCE_LOADS = 4 };
 
 /* Vectors of a thread of in_vector, in flight at once. */
 enum { REDUCE_IN_VECTOR_LOADS = 4 };
+
+/* First pieces of segments that a thread looks at side by side; pieces of lines, whose elements lie apart. */
+enum { REDUCE_SEGMENT_OWN = 4, REDUCE_SEGMENT_OWN_LINES = 2 };
 
 /* Planes whose places a CTA works out at a time. */
 enum { REDUCE_PLANES_AHEAD = 128 };
@@ -83,10 +87,13 @@ typedef struct reduce_segments {
     size_t offset, offsets; /* of x and the offsets in their side, bytes */
     int64_t outer, extent, inner, count;
     int64_t slots, states,
-        blocks;    /* of a part: numbers of pieces, lines of states in the workspace, blocks of 2^shift elements */
-    int64_t tiles; /* of a line: of `width` columns */
-    int64_t items; /* numbers or blocks of all parts, times tiles */
-    int shift, width, together; /* together: items that a CTA takes in one go */
+        blocks; /* of a part: places of pieces behind a first one, lines of states in the workspace, blocks of 2^shift elements */
+    int64_t tiles;                              /* of a line: of `width` columns */
+    int64_t items;                              /* segments or blocks of all parts, times tiles; */
+    int64_t later_items;                        /* slots, likewise */
+    int64_t rounds, later;                      /* that CTAs go through: of slots the first `later` */
+    ks_divider of_part, of_tile;                /* by count; by tiles */
+    int shift, width, together, later_together; /* together: items that a CTA takes in one go */
     bool wide, needs, joins; /* offsets are INT64; no segment may be empty; pieces are joined by a launch of its own */
 } reduce_segments;
 
