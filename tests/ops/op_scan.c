@@ -385,6 +385,39 @@ static void many_tiles(void **state)
     }
 }
 
+/* Few rows that CTAs share: one tile of each CTA, several of them, and ends of rows anywhere in them; and rows of each CTA's own. On a chip of one
+ * SM (KS_EMULATED_SMS) the slots of messages are used again. */
+static void many_rows_of_tiles(void **state)
+{
+    (void)state;
+    static const ks_dtype floats[] = {KS_FP32, KS_BF16, KS_FP64, KS_FP16};
+    static const int64_t rows[] = {1, 1, 2, 3, 4, 7};
+    for (int n = 0; n < 40; n++) {
+        const int64_t outer = rows[values_below(6)];
+        const int64_t length = n % 4 ? 3841 + values_below(9000) : 20000 + values_below(60000);
+        ks_spec spec = cube_of(floats[values_below(4)], (ks_scan_op)(n % KS_SCAN_OPS), outer, length, 1);
+        spec.params[KS_SCAN_EXCLUSIVE].i = values_below(2);
+        spec.params[KS_SCAN_REVERSE].i = values_below(2);
+        try_kind(&spec, (values_kind)values_below(VALUES_KINDS), 60);
+    }
+}
+
+/* Threads of a prefix each: short axes, and on a chip of one SM so many prefixes that their axes may have any length. */
+static void many_columns(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1, 2, 7, 15, 16, 29, 30, 31, 45, 46, 100},
+                         inners[] = {32, 33, 63, 64, 129, 300, 1001};
+    for (int n = 0; n < 60; n++) {
+        const int64_t inner = inners[values_below(sizeof inners / sizeof *inners)];
+        ks_spec spec = cube_of(dtypes[values_below(DTYPES)], (ks_scan_op)(n % KS_SCAN_OPS), 1 + values_below(5),
+                               lengths[values_below(sizeof lengths / sizeof *lengths)], inner);
+        spec.params[KS_SCAN_EXCLUSIVE].i = values_below(2);
+        spec.params[KS_SCAN_REVERSE].i = values_below(2);
+        try_kind(&spec, (values_kind)values_below(VALUES_KINDS), 60);
+    }
+}
+
 /* Chains that are longer than a tile of a warp, in such numbers that on a chip of one SM (KS_EMULATED_SMS) each warp has its own. */
 static void many_chains(void **state)
 {
@@ -443,22 +476,40 @@ static void special_values(void **state)
             }
 }
 
-/* Of logsumexp: a chain that rises all along, one that falls, and one of nothing but -inf. */
+/* Of logsumexp: an element of a chain that rises all along, falls, or is nothing but -inf; that is far from its neighbours, so that prefixes are
+ * nothing beside their run's end; and that is as large as numbers are. */
+static double course(int order, int64_t i, double largest)
+{
+    switch (order) {
+    case 0:
+        return (double)i / 100;
+    case 1:
+        return -(double)i / 7;
+    case 2:
+        return -(double)INFINITY;
+    case 3:
+        return (double)(i % 500);
+    case 4:
+        return (double)(i % 97) * 37 - 1000;
+    case 5:
+        return i % 30 == 29 ? 3000 : (double)(i % 7) * -150;
+    default:
+        return largest * (i < 4500 ? -1 : 1) * (double)(i % 3 + 1) / 3;
+    }
+}
+
 static void rising_chains(void **state)
 {
     (void)state;
+    enum { ORDERS = 7 };
     for (int d = 0; d < 4; d++)
-        for (int order = 0; order < 4; order++) {
+        for (int order = 0; order < ORDERS; order++) {
             ks_spec spec = cube_of(dtypes[d], KS_SCAN_LOGSUMEXP, 1, 9001, 1);
             spec.params[KS_SCAN_EXCLUSIVE].i = values_below(2);
             resolve(&spec);
             void *in = filled(&spec, VALUES_NORMAL);
             for (int64_t i = 0; i < 9001; i++)
-                values_put(dtypes[d], in, i,
-                           order == 0   ? (double)i / 100
-                           : order == 1 ? -(double)i / 7
-                           : order == 2 ? (double)-INFINITY
-                                        : (double)(i % 500));
+                values_put(dtypes[d], in, i, course(order, i, (double)values_limit(dtypes[d])));
             try_values(&spec, in, INT64_MAX);
             free(in);
         }
@@ -653,6 +704,8 @@ int main(void)
         cmocka_unit_test(borders_of_tiles),
         cmocka_unit_test(each_kernel),
         cmocka_unit_test(many_tiles),
+        cmocka_unit_test(many_rows_of_tiles),
+        cmocka_unit_test(many_columns),
         cmocka_unit_test(many_chains),
         cmocka_unit_test(tensors_of_the_whole_chip),
         cmocka_unit_test(special_values),

@@ -2,16 +2,17 @@
 #ifndef KS_SCAN_LAUNCH_CUH
 #define KS_SCAN_LAUNCH_CUH
 
+#include "cuda/scan/columns.cuh"
 #include "cuda/scan/plan.h"
+#include "cuda/scan/rows.cuh"
 #include "cuda/scan/tiles.cuh"
 
-/* One launch; of longer chains one behind the other, each of which leaves the chains' states to the next. */
+/* Of longer chains launches one behind the other, each of which leaves the chains' states to the next. */
 template <class Op>
-static cudaError_t scan_go_as(const scan_launch &go)
+static cudaError_t scan_go_block(const scan_launch &go)
 {
     const dim3 grid((unsigned)go.c.grid, (unsigned)go.bucket);
     scan_shape s = go.s;
-    if (!go.c.block) return ks_launch(scan_warp<Op>, grid, SCAN_THREADS, go.shared_bytes, false, go.stream, go.site, s);
     cudaError_t status = cudaSuccess;
     for (int64_t tile = 0; tile < go.tiles && status == cudaSuccess; tile += go.c.tiles) {
         s.first_tile = tile;
@@ -25,6 +26,21 @@ static cudaError_t scan_go_as(const scan_launch &go)
         status = ks_launch(scan_block<Op>, grid, SCAN_THREADS, go.shared_bytes, false, go.stream, go.site, s);
     }
     return status;
+}
+
+template <class Op>
+static cudaError_t scan_go_as(const scan_launch &go)
+{
+    const dim3 grid((unsigned)go.c.grid, (unsigned)go.bucket);
+    if (go.c.kind == SCAN_BLOCK) return scan_go_block<Op>(go);
+    if constexpr (scan_has_columns<Op>())
+        if (go.c.kind == SCAN_COLUMN)
+            return ks_launch(scan_column<Op>, grid, go.c.threads, 0, false, go.stream, go.site, go.s);
+    if constexpr (scan_has_rows<Op>())
+        if (go.c.kind == SCAN_ROW)
+            return ks_launch(scan_row<Op>, grid, go.c.threads, go.shared_bytes, go.c.carries, go.stream, go.site, go.s);
+    if (go.c.kind != SCAN_WARP) return cudaErrorInvalidValue;
+    return ks_launch(scan_warp<Op>, grid, SCAN_THREADS, go.shared_bytes, false, go.stream, go.site, go.s);
 }
 
 template <template <class> class Op>

@@ -26,6 +26,7 @@ static_assert((int)SCAN_RUN % (int)SCAN_LEAF == 0, "whole leaves");
 
 template <class T>
 struct scan_floats {
+    typedef T Element; /* read and written */
     typedef typename ks_element<T>::math Slot;
     typedef double Trunk;
     static constexpr bool narrow = sizeof(T) == 2;
@@ -326,7 +327,7 @@ __device__ __forceinline__ double scan_log(double sum, double)
 template <class Slot>
 struct scan_exponentials {
     Slot reference; /* finite: inf - inf never happens */
-    double sum;     /* of e^(x - reference) */
+    double sum;     /* of e^(x - reference), or as scan_logsumexp_floats has it */
 };
 
 /* The reference follows an element that is ahead of it by more than AHEAD: so a sum is rarely scaled again, and each time by so little that
@@ -375,6 +376,107 @@ struct scan_logsumexp {
     }
 };
 
+/* The same of floats as powers of 4, which are scaled without a rounding: the reference is the largest element, and `sum` one of
+ * 4^(x log2(e) / 2 - exponent of the reference), which is an integer. So a join costs no exponential, and no error grows with their number.
+ * Beside a reference of FAR and more what else there is does not show, and its exponent is FAR's: sums may be 0 or infinite then. */
+template <class S>
+struct scan_logsumexp_floats {
+    typedef S Source;
+    typedef float Slot;
+    typedef scan_exponentials<float> State;
+    static constexpr bool SERIAL = false;
+    static constexpr float FAR = 1 << 30; /* from which on a last bit is 64 and more */
+    static __device__ __forceinline__ Slot absent()
+    {
+        return -INFINITY;
+    }
+    static __device__ __forceinline__ State none()
+    {
+        return {-INFINITY, 0};
+    }
+    static __device__ __forceinline__ float exponent(float reference)
+    {
+        return rintf(fminf(fmaxf(reference, -FAR), FAR) * 0.721347511f);
+    }
+    /* 4^(from - to), from <= to; what is below FP32 is 0. Put together from bits, so exact. */
+    static __device__ __forceinline__ float weight(float from, float to)
+    {
+        const float power =
+            fmaxf(2 * (from - to), -127.0f) + 12582912.0f; /* 1.5 x 2^23: the integer is the last bits */
+        return __uint_as_float((__float_as_uint(power) << 23) + 0x3F800000u);
+    }
+    /* log2(e) / 2 as two floats: the distance of a large x is as exact as that of a small one. */
+    static __device__ __forceinline__ float exponential(float x, float exponent)
+    {
+        return ks_exp2_quick(2 * fmaf(x, 9.62981517e-09f, fmaf(x, 0.721347511f, -exponent)));
+    }
+    /* The powers of 2 are whole or half ones beside the exponent, so there is one rounding where the result is large. */
+    static __device__ __forceinline__ float logarithm(float reference, float exponent, float sum)
+    {
+        if (!(sum <= FLT_MAX)) return sum == sum ? reference : sum;
+        if (!(fabsf(reference) < FAR)) return reference;
+        const int power = (int)(__float_as_uint(sum) >> 23) - 127;
+        const float rest = logf(__uint_as_float(__float_as_uint(sum) - ((uint32_t)power << 23)));
+        const float powers = fmaf(0.5f, (float)power, exponent);
+        return fmaf(powers, 1.38629436f, fmaf(powers, -3.80930842e-09f, rest));
+    }
+    static __device__ __forceinline__ State join(State a, State b)
+    {
+        const float of_a = exponent(a.reference), of_b = exponent(b.reference), to = fmaxf(of_a, of_b);
+        return {fmaxf(a.reference, b.reference), a.sum * (double)weight(of_a, to) + b.sum * (double)weight(of_b, to)};
+    }
+    static __device__ __forceinline__ State total(const Slot (&x)[SCAN_RUN])
+    {
+        State s = {x[0], 0};
+#pragma unroll
+        for (int i = 1; i < SCAN_RUN; i++) s.reference = fmaxf(s.reference, x[i]);
+        s.reference = fmaxf(s.reference, -INFINITY); /* of nothing but NaN, too */
+        const float of_all = exponent(s.reference);
+#pragma unroll
+        for (int leaf = 0; leaf < SCAN_RUN; leaf += SCAN_LEAF) {
+            float part = 0;
+#pragma unroll
+            for (int i = leaf; i < leaf + SCAN_LEAF; i++) part += exponential(x[i], of_all);
+            s.sum += (double)part;
+        }
+        return s;
+    }
+    /* Here the reference is that of the elements so far: of a chain that rises steeply the first ones would be nothing beside the last. */
+    static __device__ __forceinline__ void finish(Slot (&x)[SCAN_RUN], State before, bool exclusive)
+    {
+        float reference = before.reference, now = exponent(reference);
+#pragma unroll
+        for (int leaf = 0; leaf < SCAN_RUN; leaf += SCAN_LEAF) {
+            const float in_front = now;
+            float front = (float)before.sum, part = 0;
+#pragma unroll
+            for (int i = leaf; i < leaf + SCAN_LEAF; i++) {
+                const float last_reference = reference, last = now, last_sum = front + part;
+                reference = fmaxf(reference, x[i]);
+                now = exponent(reference);
+                const float scale = weight(last, now);
+                front *= scale;
+                part = fmaf(part, scale, exponential(x[i], now));
+                x[i] = logarithm(exclusive ? last_reference : reference, exclusive ? last : now,
+                                 exclusive ? last_sum : front + part);
+            }
+            before.sum = before.sum * (double)weight(in_front, now) + (double)part;
+        }
+    }
+};
+
+/* What plan.cu counts on: rows.cuh takes floats, whose states have room in a message beside its mark; columns.cuh what is in registers. */
+template <class Op>
+constexpr bool scan_has_columns()
+{
+    return !Op::SERIAL;
+}
+template <class Op>
+constexpr bool scan_has_rows()
+{
+    return !Op::SERIAL && std::is_floating_point_v<typename Op::Slot>;
+}
+
 /* --- states between threads ------------------------------------------------------------------------------------------ */
 
 /* Of the lane `distance` below; a lane without one keeps its own. */
@@ -398,6 +500,18 @@ template <class Slot>
 __device__ __forceinline__ scan_exponentials<Slot> scan_from_below(const scan_exponentials<Slot> &x, int distance)
 {
     return {scan_from_below(x.reference, distance), scan_from_below(x.sum, distance)};
+}
+
+/* Of that lane. */
+template <class State>
+__device__ __forceinline__ State scan_from_lane(const State &x, int lane)
+{
+    return __shfl_sync(0xFFFFFFFFu, x, lane);
+}
+template <class Slot>
+__device__ __forceinline__ scan_exponentials<Slot> scan_from_lane(const scan_exponentials<Slot> &x, int lane)
+{
+    return {scan_from_lane(x.reference, lane), scan_from_lane(x.sum, lane)};
 }
 
 /* The state of each run together with those in front of it, of `runs` that lie `columns` lanes apart; the lane's is number `run`. */

@@ -1,10 +1,13 @@
 /* Which kernel of this folder does a scan, with what launch parameters (plan.h).
  *
+ *   column                  32 and more neighbouring prefixes, so many that threads with one each fill the chip, or short ones
  *   warp                    chains of one tile of a warp, or so many chains that each warp has its own, tile by tile
- *   block                   chains of one tile of a CTA, or so many chains that each CTA has its own, tile by tile
+ *   row                     longer rows of floats; few of them tiles at once
+ *   block                   other chains: of one tile of a CTA, or so many chains that each CTA has its own, tile by tile
  *   block, tiles at once    few long chains; a launch has as many tiles of each as the lane's counters and its workspace have room for
  *
- * The bits of floating sums follow from the tile's columns and run, and from which of these it is: from the spec and the chip. */
+ * The bits of floating sums follow from the tile's columns and run, from the grid of few rows, and from which of these it is: from the spec and
+ * the chip. */
 #include "cuda/scan/plan.h"
 
 #include <stdio.h>
@@ -16,7 +19,15 @@ enum {
     CHAINS_SM = 4,  /* for each SM, from which on CTAs have chains of their own */
     WARPS_SM =
         32, /* likewise warps: so many that none is left alone at the end; 17 of them took 264 us where CTAs took 201 */
-    TILES_SM = 256 /* of a launch for each SM, which is enough that its beginning and end do not count */
+    TILES_SM = 256,     /* of a launch for each SM, which is enough that its beginning and end do not count */
+    COLUMNS_LEAST = 32, /* neighbouring prefixes, from which on a warp's step along the axis is one stretch of memory */
+    COLUMNS_SM = 256,   /* prefixes for each SM, from which on there are enough threads for any length; */
+    COLUMN_STEPS = 2 * SCAN_RUN, /* up to so many steps there always are */
+    COLUMN_FEW_THREADS = 64,     /* of a CTA, so that fewer prefixes come to more SMs */
+    RUN_LEAST = 3,               /* steps of a thread, below which joins take longer than what the lanes share */
+    ROW_THREADS = 256,           /* of a CTA, of rows whose tiles are not more than twice the SMs */
+    ROW_STAGE_BYTES =
+        23 << 10 /* of a tile, at most: two are in 48 KB, and what is on its way is enough for the memory */
 };
 
 static int64_t over(int64_t value, int64_t by)
@@ -65,7 +76,9 @@ static int state_bytes(ks_scan_op op, ks_dtype dtype)
 
 static size_t shared_bytes_of(const scan_launch &go)
 {
-    const int slots = go.c.block ? SCAN_THREADS * go.s.run : SCAN_WARPS * scan_warp_slots(go.s);
+    if (go.c.kind == SCAN_COLUMN) return 0;
+    if (go.c.kind == SCAN_ROW) return (size_t)2 * 16 * (size_t)go.s.stage_vectors;
+    const int slots = go.c.kind == SCAN_BLOCK ? SCAN_THREADS * go.s.run : SCAN_WARPS * scan_warp_slots(go.s);
     return (size_t)slots * (size_t)slot_bytes(go.op, go.dtype);
 }
 
@@ -94,6 +107,27 @@ static void shape_warp(scan_shape *s)
     s->inverse = elements ? (uint32_t)over(1 << 20, elements) : 0;
 }
 
+/* Of a CTA, and where the states of its chains lie. */
+static void shape_block(scan_launch *go)
+{
+    scan_shape *s = &go->s;
+    s->depth = SCAN_WARPS * s->runs * s->run;
+    go->tiles = over(s->length, s->depth);
+    const size_t states = (size_t)s->chains * (size_t)s->columns * (size_t)state_bytes(go->op, go->dtype);
+    s->from = ks_align(states * (size_t)scan_entries(go->c.tiles));
+    s->to = s->from + ks_align(states);
+}
+
+/* A tile's elements with those of others in front of them, in whole vectors. */
+static void shape_row(scan_launch *go)
+{
+    scan_shape *s = &go->s;
+    const int64_t bytes = (int64_t)ks_dtype_size(go->dtype);
+    s->depth = go->c.threads * s->run;
+    s->stage_vectors = (int32_t)over(s->depth * bytes + 16 - bytes, 16);
+    go->tiles = over(s->length, s->depth);
+}
+
 scan_launch scan_launch_of(const ks_spec *spec, const scan_algorithm &c)
 {
     const ks_scan_shape given = ks_scan_shape_of(spec);
@@ -116,15 +150,9 @@ scan_launch scan_launch_of(const ks_spec *spec, const scan_algorithm &c)
     s->run = c.run;
     s->carries = c.carries;
     s->tiles = c.tiles;
-    if (c.block) {
-        s->depth = SCAN_WARPS * s->runs * s->run;
-        go.tiles = over(given.length, s->depth);
-        const size_t states = (size_t)s->chains * (size_t)s->columns * (size_t)state_bytes(go.op, go.dtype);
-        s->from = ks_align(states * (size_t)scan_entries(c.tiles));
-        s->to = s->from + ks_align(states);
-    } else {
-        shape_warp(s);
-    }
+    if (c.kind == SCAN_BLOCK) shape_block(&go);
+    if (c.kind == SCAN_ROW) shape_row(&go);
+    if (c.kind == SCAN_WARP) shape_warp(s);
     go.shared_bytes = shared_bytes_of(go);
     return go;
 }
@@ -157,10 +185,12 @@ static bool fit_tiles(const ks_chip *chip, const ks_spec *spec, scan_algorithm *
 static void name_kernel(const scan_launch &go, ks_kernel_info *info)
 {
     static const char *const ops[] = {"sum", "prod", "max", "min", "logsumexp"};
-    snprintf(info->kernel, sizeof info->kernel, "scan_%s<%s, %s, %d x %d%s>", go.c.block ? "block" : "warp",
-             ks_dtype_name(go.dtype), ops[go.op], go.c.columns, go.c.run, go.c.carries ? ", looks back" : "");
+    static const char *const kinds[] = {
+        [SCAN_WARP] = "warp", [SCAN_BLOCK] = "block", [SCAN_ROW] = "row", [SCAN_COLUMN] = "column"};
+    snprintf(info->kernel, sizeof info->kernel, "scan_%s<%s, %s, %d x %d%s>", kinds[go.c.kind], ks_dtype_name(go.dtype),
+             ops[go.op], go.c.columns, go.c.run, go.c.carries ? ", looks back" : "");
     info->grid = go.c.grid;
-    info->threads = SCAN_THREADS;
+    info->threads = go.c.threads;
     info->cluster = 1;
     info->shared_bytes = go.shared_bytes;
 }
@@ -170,15 +200,47 @@ static int64_t resident(const ks_chip *chip, const scan_launch &go)
 {
     const bool narrow = ks_dtype_kind(go.dtype) == KS_KIND_FLOAT && ks_dtype_size(go.dtype) < 8; /* slots of FP32 */
     const int registers = state_bytes(go.op, go.dtype) == 16 || !narrow ? 2 : 3;
+    if (go.c.kind == SCAN_COLUMN)
+        return least(chip->threads_sm, (slot_bytes(go.op, go.dtype) == 8 ? 2 : 3) * (int)SCAN_COLUMN_THREADS) /
+               go.c.threads;
     const int64_t by_memory = (int64_t)chip->shared_sm / ((int64_t)go.shared_bytes + (6 << 10));
     return most(1, least(by_memory, registers));
+}
+
+/* CTAs of rows.cuh that run at a time: as its registers, the SM's threads and its shared memory allow. */
+static int64_t row_ctas(const ks_chip *chip, const scan_launch &go)
+{
+    const bool wide = slot_bytes(go.op, go.dtype) == 8;
+    const int64_t registers =
+        wide ? (int)SCAN_ROW_WIDE_CTAS * (int)SCAN_ROW_WIDE_THREADS : (int)SCAN_ROW_CTAS * (int)SCAN_ROW_THREADS;
+    const int64_t threads = least(chip->threads_sm, registers) / go.c.threads;
+    const int64_t memory =
+        (int64_t)chip->shared_sm / ((int64_t)go.shared_bytes + (2 << 10)); /* states, and the system's */
+    return chip->sms * most(1, least(threads, memory));
+}
+
+/* FP64 whose elements are taken one by one, and whose joins take as long as many of them (ops.cuh): neither columns nor rows. */
+static bool is_serial(const ks_scan_shape &given)
+{
+    return given.op == KS_SCAN_LOGSUMEXP && slot_bytes(given.op, given.dtype) == 8;
 }
 
 /* Steps of a thread's run, at most, in a warp's tile: longer ones have fewer joins, but each takes longer. */
 static int warp_run_most(const ks_scan_shape &given, bool plenty)
 {
-    if (given.op != KS_SCAN_LOGSUMEXP || !plenty) return SCAN_RUN;
-    return slot_bytes(given.op, given.dtype) == 8 ? SCAN_LONG_RUN_WIDE : SCAN_LONG_RUN;
+    return is_serial(given) && plenty ? SCAN_LONG_RUN : SCAN_RUN;
+}
+
+/* The shortest runs that do not make more warps than a CTA on each SM has: few short chains take as long as a thread does. */
+static int64_t shortest_run(const ks_chip *chip, const ks_scan_shape &given, int64_t chains, int64_t runs)
+{
+    int64_t run = RUN_LEAST;
+    for (; run < SCAN_RUN; run += 2) {
+        const int64_t used = most(1, over(given.length, run));
+        const int64_t each = given.inner <= COLUMNS_MOST ? runs / used : 1;
+        if (used <= runs && over(chains, most(1, each)) <= (int64_t)SCAN_WARPS * chip->sms) break;
+    }
+    return run;
 }
 
 /* Chains of one tile, or so many that warps go along them tile by tile, all tiles of about as many steps. */
@@ -186,14 +248,62 @@ static bool choose_warp(const ks_chip *chip, const ks_scan_shape &given, scan_al
 {
     const int64_t chains = given.outer * over(given.inner, c->columns), runs = 32 / c->columns;
     const bool plenty = chains >= (int64_t)WARPS_SM * chip->sms;
-    const int run_most = warp_run_most(given, plenty);
+    int run_most = warp_run_most(given, plenty);
     const int64_t tiles = most(1, over(given.length, runs * run_most));
     if (tiles > 1 && !plenty) return false;
+    if (tiles == 1 && run_most == SCAN_RUN) run_most = (int)shortest_run(chip, given, chains, runs);
     const int64_t steps = over(given.length, tiles);
     int64_t used = tiles > 1 ? runs : most(1, over(steps, run_most));
     if (run_most > SCAN_RUN) used = runs / (runs / used); /* no lane is idle that no other chain has */
+    c->kind = SCAN_WARP;
+    c->threads = SCAN_THREADS;
     c->run = (int8_t)run_for(steps, used, run_most);
     c->tiles = (int32_t)(tiles > 1 ? over(given.length, runs * c->run) : 1);
+    return true;
+}
+
+/* A thread for each prefix. */
+static bool choose_column(const ks_chip *chip, const ks_scan_shape &given, scan_algorithm *c)
+{
+    const int64_t columns = given.outer * given.inner;
+    const bool plenty = columns >= (int64_t)COLUMNS_SM * chip->sms;
+    if (is_serial(given) || given.inner < COLUMNS_LEAST || (!plenty && given.length > COLUMN_STEPS)) return false;
+    c->kind = SCAN_COLUMN;
+    c->threads = plenty ? (int)SCAN_COLUMN_THREADS : (int)COLUMN_FEW_THREADS;
+    c->columns = 1;
+    c->run = (int8_t)most(1, over(given.length, most(1, over(given.length, SCAN_RUN))));
+    c->tiles = 1;
+    return true;
+}
+
+/* Steps of a thread for rows: a tile of each is one CTA's, or tiles are as small as gives each SM one; longer ones are as large as there is room
+ * for. */
+static int row_run(const ks_chip *chip, const ks_scan_shape &given, const scan_algorithm &c)
+{
+    const int64_t fits = ROW_STAGE_BYTES / (c.threads * (int64_t)ks_dtype_size(given.dtype)),
+                  run_most = least(SCAN_RUN, fits - !(fits % 2));
+    if (!c.carries)
+        return run_for(over(given.length, over(given.length, c.threads * run_most)), c.threads, (int)run_most);
+    int64_t run = RUN_LEAST;
+    while (run < run_most && given.outer * over(given.length, run * c.threads) > chip->sms) run += 2;
+    return (int)run;
+}
+
+/* A row of one tile is a CTA's alone, which takes less than what CTAs say to each other. */
+static bool choose_row(const ks_chip *chip, const ks_spec *spec, scan_algorithm *c, scan_launch *go)
+{
+    const ks_scan_shape given = ks_scan_shape_of(spec);
+    if (is_serial(given) || given.inner != 1 || ks_dtype_kind(given.dtype) != KS_KIND_FLOAT) return false;
+    const int64_t tiles = over(given.length, (int64_t)ROW_THREADS * SCAN_RUN);
+    const bool few = given.outer * tiles <= 2 * (int64_t)chip->sms, wide = ks_dtype_size(given.dtype) == 8;
+    c->kind = SCAN_ROW;
+    c->carries = tiles > 1 && given.outer < (int64_t)CHAINS_SM * chip->sms;
+    c->threads = few || wide || !c->carries ? (int)ROW_THREADS : (int)SCAN_ROW_THREADS;
+    c->run = (int8_t)row_run(chip, given, *c);
+    *go = scan_launch_of(spec, *c);
+    if (go->tiles > INT32_MAX / most(1, given.outer)) return false; /* tiles have 32 bits of a number */
+    c->tiles = (int32_t)go->tiles;
+    *go = scan_launch_of(spec, *c);
     return true;
 }
 
@@ -202,13 +312,19 @@ static scan_algorithm choose(const ks_chip *chip, const ks_spec *spec, scan_laun
     const ks_scan_shape given = ks_scan_shape_of(spec);
     scan_algorithm c = {};
     c.columns = (int8_t)columns_for(given.inner);
-    c.block = !choose_warp(chip, given, &c);
-    if (c.block) {
-        c.tiles = 1;
-        c.run = (int8_t)run_for(given.length, SCAN_WARPS * (32 / c.columns), SCAN_RUN);
+    if (choose_column(chip, given, &c) || choose_warp(chip, given, &c)) {
+        *go = scan_launch_of(spec, c);
+        return c;
     }
+    const scan_algorithm none = c;
+    if (choose_row(chip, spec, &c, go)) return c;
+    c = none;
+    c.kind = SCAN_BLOCK;
+    c.threads = SCAN_THREADS;
+    c.tiles = 1;
+    c.run = (int8_t)run_for(given.length, SCAN_WARPS * (32 / c.columns), SCAN_RUN);
     *go = scan_launch_of(spec, c);
-    if (!c.block || go->tiles == 1) return c;
+    if (go->tiles == 1) return c;
     c.carries = go->s.chains < (int64_t)CHAINS_SM * chip->sms;
     if (c.carries) c.carries = fit_tiles(chip, spec, &c, go);
     if (!c.carries)
@@ -217,26 +333,53 @@ static scan_algorithm choose(const ks_chip *chip, const ks_spec *spec, scan_laun
     return c;
 }
 
+/* What of the kernels works on at once: CTAs, where they are free to have any number of these. */
+static int64_t items_of(const scan_launch &go)
+{
+    const scan_shape &s = go.s;
+    switch (go.c.kind) {
+    case SCAN_WARP:
+        return over(over(s.chains, most(1, s.each)), SCAN_WARPS);
+    case SCAN_COLUMN:
+        return over(s.chains, go.c.threads);
+    default:
+        return go.c.carries ? s.chains * go.c.tiles : s.chains;
+    }
+}
+
+/* The grid, and what tiles at once take beside it. A launch of rows has CTAs that wait for each other, of all its jobs. */
+static void plan_carries(const ks_chip *chip, const scan_launch &go, int64_t room, scan_algorithm *c, ks_cuda_plan *out)
+{
+    int64_t jobs = KS_BATCH_MAX;
+    c->grid = (int32_t)least(items_of(go), room);
+    if (c->kind == SCAN_ROW) {
+        out->counters = SCAN_MAIL_HEAD + (size_t)SCAN_MAIL_WORDS * SCAN_MAIL_ROUNDS * (size_t)c->grid;
+        jobs = least(jobs, room / c->grid);
+    } else {
+        out->workspace_bytes = (size_t)job_workspace(go);
+        out->counters = (size_t)job_words(go.s.chains, c->tiles);
+        jobs = least(jobs, (int64_t)(chip->workspace_bytes / out->workspace_bytes));
+    }
+    out->batch_max = (int)most(1, least(jobs, KS_COUNTERS_MAX / (int64_t)out->counters));
+}
+
 /* ks_cuda_plan_fn */
 ks_status scan_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
     (void)error;
     scan_launch go = {};
     scan_algorithm c = choose(chip, spec, &go);
-    const int64_t items = !c.block    ? over(over(go.s.chains, most(1, go.s.each)), SCAN_WARPS)
-                          : c.carries ? go.s.chains * c.tiles
-                                      : go.s.chains;
-    const int64_t room = least(KS_GRID_MAX, chip->sms * resident(chip, go));
-    c.grid = (int32_t)(c.carries ? least(items, room) : groups_for(items, room));
+    const int64_t at_once = c.kind == SCAN_ROW ? row_ctas(chip, go) : chip->sms * resident(chip, go);
+    const int64_t room = least(KS_GRID_MAX, at_once);
     out->once = true;
-    out->workspace_bytes = c.carries ? (size_t)job_workspace(go) : 0;
-    out->counters = c.carries ? (size_t)job_words(go.s.chains, c.tiles) : 0;
-    int64_t jobs = KS_BATCH_MAX;
+    out->workspace_bytes = 0;
+    out->counters = 0;
     if (c.carries) {
-        jobs = least(jobs, KS_COUNTERS_MAX / (int64_t)out->counters);
-        jobs = least(jobs, (int64_t)(chip->workspace_bytes / out->workspace_bytes));
+        plan_carries(chip, go, room, &c, out);
+    } else {
+        c.grid = (int32_t)groups_for(items_of(go), room);
+        out->batch_max = (int)KS_BATCH_MAX;
     }
-    out->batch_max = (int)most(1, jobs);
     go.c = c;
     name_kernel(go, &out->kernel_info);
     memcpy(out->algorithm, &c, sizeof c);

@@ -5,12 +5,20 @@
 #include "cuda/op.h"
 #include "cuda/scan/shape.cuh"
 
+enum scan_kind {
+    SCAN_WARP,  /* scan_warp: tiles of a warp */
+    SCAN_BLOCK, /* scan_block: of a CTA */
+    SCAN_ROW,   /* scan_row */
+    SCAN_COLUMN /* scan_column */
+};
+
 /* What a plan remembers. */
 struct scan_algorithm {
-    int8_t block;   /* tiles of a CTA; else of a warp */
+    int8_t kind;    /* enum scan_kind */
     int8_t columns; /* of a tile */
     int8_t run;     /* steps of a thread */
     bool carries;   /* tiles of a chain at once, whose CTAs look back */
+    int32_t threads;
     int32_t grid;
     int32_t tiles; /* of a chain in a launch, at most */
 };
