@@ -13,7 +13,7 @@
 
 enum {
     AGAIN_MAX = 32 << 10, /* bytes that a launch on mapped slots may read over the link once more */
-    WAVE_CTAS = 4         /* of an SM: up to so many, each thread has one vector */
+    CTAS_ENOUGH = 10      /* of an SM: threads have no more vectors than it takes to stay below that */
 };
 
 static int64_t quotient_up(int64_t a, int64_t b)
@@ -78,14 +78,15 @@ static int rounds_of(const map_plan *p)
     return p->work.operands == 1 ? MAP_ONE_VECTORS : MAP_MORE_VECTORS;
 }
 
-/* Little work is spread over all SMs, a vector a thread. */
+/* Little work is spread over all SMs, a vector a thread: a thread computes its vectors one after the other. */
 static void cut(const ks_chip *chip, const map_plan *p, map_launch *l)
 {
     const int most = rounds_of(p);
-    const int64_t vectors = quotient_up(p->shape.count, elements_of(p));
-    const bool few = vectors <= (int64_t)chip->sms * WAVE_CTAS * MAP_THREADS;
+    const int64_t vectors = quotient_up(p->shape.count, elements_of(p)), ctas = quotient_up(vectors, MAP_THREADS);
+    int rounds = p->kernel == MAP_ELEMENTS ? most : 1;
+    while (rounds < most && quotient_up(ctas, rounds) > (int64_t)chip->sms * CTAS_ENOUGH) rounds++;
     l->shape.vectors = vectors;
-    l->shape.rounds = few && p->kernel != MAP_ELEMENTS ? 1 : most;
+    l->shape.rounds = rounds;
     l->threads = vectors < MAP_THREADS ? (int)quotient_up(vectors, 32) * 32 : MAP_THREADS;
     l->grid = (uint32_t)quotient_up(vectors, (int64_t)l->threads * l->shape.rounds);
 }
