@@ -90,9 +90,13 @@ struct norm_pack {
     {
         word[w] = words.x, word[w + 1] = words.y, word[w + 2] = words.z, word[w + 3] = words.w;
     }
+    __device__ __forceinline__ uint4 vector() const
+    {
+        return make_uint4(word[0], word[1], word[2], word[3]);
+    }
     __device__ __forceinline__ void store(void *data, int64_t index) const
     {
-        ((uint4 *)data)[index] = make_uint4(word[0], word[1], word[2], word[3]);
+        ((uint4 *)data)[index] = vector();
     }
 };
 

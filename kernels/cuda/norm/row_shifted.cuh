@@ -7,26 +7,10 @@
 #ifndef KS_NORM_ROW_SHIFTED_CUH
 #define KS_NORM_ROW_SHIFTED_CUH
 
+#include "cuda/common/cut.cuh"
 #include "cuda/norm/row_block.cuh"
 
 static constexpr int NORM_SHIFTED_SLOTS = KS_WARP + 1; /* vectors of a warp's packs */
-
-/* `two`: vectors; the 16 bytes from byte `offset` on, 0 to 15, a multiple of an element's. */
-template <class T>
-__device__ __forceinline__ void norm_cut(uint32_t (&word)[4], uint32_t (&two)[8], int offset)
-{
-    if (offset & 8) {
-#pragma unroll
-        for (int w = 0; w < 6; w++) two[w] = two[w + 2];
-    }
-    if (offset & 4) {
-#pragma unroll
-        for (int w = 0; w < 5; w++) two[w] = two[w + 1];
-    }
-#pragma unroll
-    for (int w = 0; w < 4; w++)
-        word[w] = sizeof(T) == 2 ? __funnelshift_r(two[w], two[w + 1], (unsigned)(offset & 2) * 8) : two[w];
-}
 
 /* A pack whose first `count` elements are there, in memory that no CTA writes; the others are `otherwise`. */
 template <class W, int E>
@@ -110,9 +94,9 @@ struct norm_shifted_rows {
         x.fill(0);
         const int count = valid(v);
         if (count == 0) return x;
-        const uint4 low = *slot(n, input, v), high = slot(n, input, v)[1];
-        uint32_t two[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-        norm_cut<T>(x.word, two, (int)((uintptr_t)begin(job.in + s.in[input ? 3 : 0], row) & 15));
+        const uint4 *const two = slot(n, input, v);
+        const unsigned shift = (unsigned)((uintptr_t)begin(job.in + s.in[input ? 3 : 0], row) & 15);
+        x.four(ks_cut<(int)sizeof(T)>(two[0], two[1], shift), 0);
         if (count < E) {
             M y[E];
 #pragma unroll
@@ -131,17 +115,11 @@ struct norm_shifted_rows {
         const int least = (16 - shift) / (int)sizeof(T);
         const bool whole = (lane > 0 || shift == 0) && count >= least;
         const bool next = lane < KS_WARP - 1 && elements_at(place(v) + 1) >= least;
-        uint32_t two[8];
+        norm_pack<T, E> before, out = y;
 #pragma unroll
-        for (int w = 0; w < 4; w++) {
-            two[w] = __shfl_up_sync(0xFFFFFFFFu, y.word[w], 1);
-            two[w + 4] = y.word[w];
-        }
-        if (whole) {
-            norm_pack<T, E> out = y;
-            if (shift) norm_cut<T>(out.word, two, 16 - shift);
-            out.store(vector, 0);
-        }
+        for (int w = 0; w < 4; w++) before.word[w] = __shfl_up_sync(0xFFFFFFFFu, y.word[w], 1);
+        if (shift) out.four(ks_cut<(int)sizeof(T)>(before.vector(), y.vector(), 16 - (unsigned)shift), 0);
+        if (whole) out.store(vector, 0);
         if (whole && next) return;
 #pragma unroll
         for (int e = 0; e < E; e++) {

@@ -7,6 +7,7 @@
 #ifndef KS_SEARCH_COMMON_CUH
 #define KS_SEARCH_COMMON_CUH
 
+#include "cuda/common/cut.cuh"
 #include "cuda/common/launch.cuh"
 #include "cuda/common/ptx_mma.cuh"
 #include "cuda/common/warp.cuh"
@@ -87,19 +88,6 @@ __host__ __device__ __forceinline__ int64_t search_query_bytes(int64_t chunks)
 }
 
 /* --- vectors of rows that start anywhere ------------------------------------------------------------------------------ */
-
-/* The 16 bytes that begin so many behind the first of two neighbours: an even number, below 16. */
-__device__ __forceinline__ uint4 search_shift(uint4 low, uint4 high, unsigned by)
-{
-    uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-    for (int i = 0; i < 6; i++) w[i] = by & 8 ? w[i + 2] : w[i];
-#pragma unroll
-    for (int i = 0; i < 5; i++) w[i] = by & 4 ? w[i + 1] : w[i];
-#pragma unroll
-    for (int i = 0; i < 4; i++) w[i] = __funnelshift_r(w[i], w[i + 1], (by & 2) * 8);
-    return make_uint4(w[0], w[1], w[2], w[3]);
-}
 
 /* The vector's first bytes, an even number, and zeros behind them. */
 __device__ __forceinline__ uint4 search_cut(uint4 vector, int64_t bytes)
@@ -217,7 +205,7 @@ struct search_ring {
             const uint4 low = *(const uint4 *)place(stage, r, vector);
             const uint4 high =
                 *(const uint4 *)(vector + 1 == VECTORS ? next + r * 16 : place(stage, r, (vector + 1) % VECTORS));
-            v[i] = search_shift(low, high, ((unsigned)of + r) * pitch & 15);
+            v[i] = ks_cut<(int)sizeof(T)>(low, high, ((unsigned)of + r) * pitch & 15);
             if (bytes < SEARCH_CHUNK) v[i] = search_cut(v[i], bytes - vector * 16);
         }
         __syncwarp();

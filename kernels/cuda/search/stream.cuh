@@ -24,8 +24,8 @@ __device__ __forceinline__ void search_load_queries(const search_shape &s, const
         const unsigned by = (unsigned)(uintptr_t)begin & 15;
         const unsigned char *const low = begin - by + v * 16;
         const uint4 none = make_uint4(0, 0, 0, 0);
-        const uint4 vector = search_shift(low < end ? *(const uint4 *)low : none,
-                                          by && low + 16 < end ? *(const uint4 *)(low + 16) : none, by);
+        const uint4 vector = ks_cut<2>(low < end ? *(const uint4 *)low : none,
+                                       by && low + 16 < end ? *(const uint4 *)(low + 16) : none, by);
         *(uint4 *)(to + query * search_query_bytes(s.chunks) + v * 16) = search_cut(vector, bytes - v * 16);
     }
 }
