@@ -290,6 +290,35 @@ static void ordered_rows(void **state)
         }
 }
 
+/* Rows that are counted by digits before any element is kept: by one CTA or by several, along either axis; of values that are all in one digit,
+ * in few, or in all of them. */
+static void counted_rows(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{1, 60000}, {2, 33000}, {3, 17001}, {40, 4500}, {7, 9001}};
+    for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++)
+        for (int order = 0; order < 6; order++) {
+            const int64_t rows = shapes[n][0], length = shapes[n][1];
+            const bool across = values_below(4) == 0;
+            const int64_t dims[] = {across ? length : rows, across ? rows : length};
+            ks_spec spec = spec_of(dtypes[values_below(DTYPES)], 2, dims, 257 + values_below(KS_TOPK_MOST - 256));
+            spec.params[KS_TOPK_AXIS].i = across ? 0 : 1;
+            spec.params[KS_TOPK_LARGEST].i = values_below(2);
+            resolve(&spec);
+            void *in = filled(&spec, order == 0 ? VALUES_NORMAL : (values_kind)values_below(VALUES_KINDS));
+            for (int64_t i = 0; order > 1 && i < rows * length; i++) {
+                const int64_t at = across ? i / rows : i % length;
+                put(&spec, in, i,
+                    order == 2   ? 1
+                    : order == 3 ? values_below(3)
+                    : order == 4 ? at % 120
+                                 : values_below(100) - 50);
+            }
+            try_values(&spec, in, 8);
+            free(in);
+        }
+}
+
 /* NaN of both signs and several payloads, infinities, both zeros, subnormals: bits are kept, and their order is the rule's. */
 static void special_values(void **state)
 {
@@ -453,6 +482,7 @@ int main(void)
         cmocka_unit_test(each_kernel),
         cmocka_unit_test(rows_of_the_whole_chip),
         cmocka_unit_test(ordered_rows),
+        cmocka_unit_test(counted_rows),
         cmocka_unit_test(special_values),
         cmocka_unit_test(views_agree),
         cmocka_unit_test(refusals),

@@ -15,8 +15,10 @@
 
 enum {
     TOPK_THREADS_MOST = 256,
-    TOPK_FEW = 128,      /* items that are ordered by comparing all with all; the threads of a CTA, at least */
-    TOPK_BINS = 256,     /* of a digit of 8 bits */
+    TOPK_FEW = 128,       /* items that are ordered by comparing all with all; the threads of a CTA, at least */
+    TOPK_BINS = 256,      /* of a digit of 8 bits */
+    TOPK_DIGIT_BITS = 11, /* of a key's first digit, by which a whole row is counted (counted.cuh) */
+    TOPK_DIGITS = 1 << TOPK_DIGIT_BITS,
     TOPK_CANDIDATES = 4, /* items that a thread takes at a time */
     TOPK_ROW_WARP = 512  /* elements of a row that one warp sorts, at most */
 };
@@ -33,9 +35,11 @@ struct topk_shape {
     uint64_t in, values, indices;
     uint64_t flip;        /* of the key's bits, last */
     int64_t part;         /* vectors of a part of a row, or elements where inner > 1 */
+    uint64_t thresholds;  /* bytes of the workspace in front of the rows' thresholds */
     int32_t k, parts;     /* parts: of a row, one for each CTA */
     uint32_t slack;       /* items that a CTA may keep before it has to prune them */
     bool largest, narrow; /* narrow: indices are INT32 */
+    bool counted;         /* a row's elements are counted by their first digits before any is kept */
 };
 
 /* --- elements -------------------------------------------------------------------------------------------------------- */
@@ -137,6 +141,7 @@ struct topk_state {
     uint32_t bins[TOPK_BINS]; /* zero between digits */
     uint32_t count;           /* items */
     uint32_t digit, above, equal;
+    uint32_t place; /* among a row's items that CTAs hand in */
     bool last;
 };
 

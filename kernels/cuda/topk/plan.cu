@@ -6,7 +6,7 @@
  * Neither changes a bit: the answer is unique. */
 #include "cuda/topk/plan.h"
 
-#include "cuda/topk/select.cuh"
+#include "cuda/topk/counted.cuh"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +17,9 @@ enum {
     WARP_ALWAYS = 128,      /* elements of a row that a warp sorts as fast as a CTA would select */
     WARPS = 8,              /* of a CTA of row_warp, at most */
     SLACK_LEAST = 1024,
-    PART_LEAST = 2048 /* elements */
+    PART_LEAST = 2048, /* elements */
+    COUNTED_PART_LEAST =
+        4096 /* likewise, of counted rows, of four parts and more: a launch more takes as long as these */
 };
 
 static const double JOIN_COST = 2; /* of an item's byte, where one of an element costs 1 */
@@ -95,13 +97,31 @@ static int64_t parts_of(const topk_problem &p)
     return most(1, least(parts, held));
 }
 
+/* Many are looked for: more than a bound by lanes finds (topk_elements), in rows of more than what would come in at once. */
+static bool counts(const topk_problem &p)
+{
+    return p.s.k > (int)TOPK_THREADS_MOST && p.s.length > (int64_t)TOPK_THREADS_MOST * p.each;
+}
+
+/* CTAs of a counted row, of which a few items each come together: as many as the chip has room for, and as their counters. */
+static int64_t counted_parts(const topk_problem &p)
+{
+    if (p.s.rows * ((int)TOPK_ROW_WORDS + (int)TOPK_DIGITS) > KS_COUNTERS_MAX) return 1;
+    const int64_t rows = most(1, p.s.rows), row_bytes = rows * p.s.k * p.item;
+    const int64_t room = (int64_t)p.chip->sms * ctas_sm(p) / rows;
+    const int64_t held = ((int64_t)p.chip->workspace_bytes - rows * p.item - KS_ALIGNMENT) / row_bytes;
+    const int64_t parts = least(least(room, p.s.length / COUNTED_PART_LEAST), held);
+    return parts < 4 ? 1 : parts;
+}
+
 static void plan_row_block(const topk_problem &p, topk_algorithm *c)
 {
     const bool strided = p.s.inner > 1;
     const int64_t vector = strided ? 1 : 16 / p.size, vectors = over(p.s.length, vector) + (vector > 1);
     c->family = TOPK_BLOCK;
     c->strided = strided;
-    c->parts = (int32_t)parts_of(p);
+    c->counted = counts(p);
+    c->parts = (int32_t)(c->counted ? counted_parts(p) : parts_of(p));
     c->part = over(vectors, c->parts);
     c->parts = (int32_t)over(vectors, c->part);
     const int64_t elements = c->part * vector;
@@ -122,6 +142,13 @@ static int64_t resident(const topk_problem &p, const topk_algorithm &c)
     return most(1, least(by_memory, by_threads));
 }
 
+/* Of what the parts of rows hand in. */
+static size_t candidates_bytes(const ks_topk_shape &s, const topk_algorithm &c)
+{
+    const size_t item = ks_dtype_size(s.dtype) == 8 ? 16 : 8;
+    return c.parts > 1 ? (size_t)s.rows * (size_t)c.parts * (size_t)s.k * item : 0;
+}
+
 topk_launch topk_launch_of(const ks_spec *spec, const topk_algorithm &c)
 {
     const ks_topk_shape given = ks_topk_shape_of(spec);
@@ -139,6 +166,8 @@ topk_launch topk_launch_of(const ks_spec *spec, const topk_algorithm &c)
     go.s.part = c.part;
     go.s.k = given.k;
     go.s.parts = c.parts;
+    go.s.counted = c.counted;
+    go.s.thresholds = candidates_bytes(given, c);
     go.s.slack = (uint32_t)c.slack;
     go.s.largest = given.largest;
     go.s.narrow = given.index_dtype == KS_INT32;
@@ -147,11 +176,12 @@ topk_launch topk_launch_of(const ks_spec *spec, const topk_algorithm &c)
 
 static void name_kernel(const topk_problem &p, const topk_algorithm &c, ks_kernel_info *info)
 {
-    char more[32] = "";
+    char more[48] = "";
     if (c.family == TOPK_WARP)
         snprintf(more, sizeof more, ", %d places", c.places);
     else
-        snprintf(more, sizeof more, "%s, %d parts", c.strided ? ", strided" : "", c.parts);
+        snprintf(more, sizeof more, "%s, %d parts%s", c.strided ? ", strided" : "", c.parts,
+                 c.counted ? ", counted" : "");
     snprintf(info->kernel, sizeof info->kernel, "topk_%s<%s%s>", c.family == TOPK_WARP ? "row_warp" : "row_block",
              ks_dtype_name(p.s.dtype), more);
     info->grid = c.grid;
@@ -177,12 +207,13 @@ ks_status topk_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out,
     const int64_t rows_cta = c.family == TOPK_WARP ? c.threads / KS_WARP : 1;
     c.grid = groups_for(over(p.s.rows * c.parts, rows_cta), least(KS_GRID_MAX, chip->sms * resident(p, c)));
     const bool joins = c.parts > 1;
-    out->once = p.s.inner == 1;
-    out->workspace_bytes = joins ? ks_align((size_t)p.s.rows * (size_t)c.parts * (size_t)p.s.k * (size_t)p.item) : 0;
-    out->counters = joins ? (size_t)p.s.rows : 0;
+    const size_t thresholds = c.counted ? (size_t)p.s.rows * (size_t)p.item : 0;
+    out->once = p.s.inner == 1 && !c.counted;
+    out->workspace_bytes = joins ? ks_align(candidates_bytes(p.s, c) + thresholds) : 0;
+    out->counters = joins ? (size_t)p.s.rows * (size_t)(c.counted ? (int)TOPK_ROW_WORDS + (int)TOPK_DIGITS : 1) : 0;
     int64_t jobs = KS_BATCH_MAX;
     if (joins) {
-        jobs = least(jobs, KS_COUNTERS_MAX / p.s.rows);
+        jobs = least(jobs, KS_COUNTERS_MAX / most(1, (int64_t)out->counters));
         jobs = least(jobs, (int64_t)(chip->workspace_bytes / out->workspace_bytes));
     }
     out->batch_max = (int)most(1, jobs);

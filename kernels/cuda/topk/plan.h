@@ -10,6 +10,7 @@ enum topk_family { TOPK_WARP, TOPK_BLOCK };
 /* No bit of an answer follows from it. */
 struct topk_algorithm {
     int8_t family, strided;
+    int8_t counted; /* row_block: rows are counted first; two launches where a row has several parts */
     int16_t threads;
     int32_t places;       /* row_warp: items of a warp */
     int32_t parts;        /* row_block: of a row */

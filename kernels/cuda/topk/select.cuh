@@ -7,7 +7,7 @@
 #ifndef KS_TOPK_SELECT_CUH
 #define KS_TOPK_SELECT_CUH
 
-#include "cuda/topk/common.cuh"
+#include "cuda/topk/sort.cuh"
 
 /* --- dropping -------------------------------------------------------------------------------------------------------- */
 
@@ -115,12 +115,23 @@ __device__ __forceinline__ void topk_order(topk_state<Item> &state, Item *items,
         topk_rank(state, items, k, k);
         return;
     }
-    uint32_t places = TOPK_FEW;
+    uint32_t places = 2 * TOPK_FEW;
     while (places < k) places *= 2;
     for (uint32_t i = k + threadIdx.x; i < places; i += blockDim.x) items[i] = 0;
     __syncthreads();
-    topk_sort(items, places, threadIdx.x, blockDim.x);
-    __syncthreads();
+    switch (places / blockDim.x) { /* 256 to 2,048 by 128 or 256 threads */
+    case 1:
+        return topk_sort_held<1>(items);
+    case 2:
+        return topk_sort_held<2>(items);
+    case 4:
+        return topk_sort_held<4>(items);
+    case 8:
+        return topk_sort_held<8>(items);
+    default: /* more of them would have more registers than there are */
+        topk_sort(items, places, threadIdx.x, blockDim.x);
+        __syncthreads();
+    }
 }
 
 /* --- elements -------------------------------------------------------------------------------------------------------- */
@@ -212,16 +223,19 @@ struct topk_elements {
     {
         return begin + (c * VECTORS + v) * (int64_t)blockDim.x + threadIdx.x;
     }
+    __device__ __forceinline__ void load_vector(vector &to, int64_t at) const
+    {
+        if constexpr (STRIDED)
+            to.element[0] = ((const word *)data)[at * s.inner];
+        else
+            to.raw = ((const uint4 *)data)[at];
+    }
     __device__ __forceinline__ void load(chunk &to, int64_t c) const
     {
 #pragma unroll
         for (int v = 0; v < VECTORS; v++) {
             const int64_t at = place(c, v);
-            if (at >= end) continue;
-            if constexpr (STRIDED)
-                to.v[v].element[0] = ((const word *)data)[at * s.inner];
-            else
-                to.v[v].raw = ((const uint4 *)data)[at];
+            if (at < end) load_vector(to.v[v], at);
         }
     }
     __device__ __forceinline__ bool valid(int64_t c, int v, int e) const
@@ -375,23 +389,24 @@ __device__ __forceinline__ bool topk_is_last(Item threshold, int top)
     return (threshold & below) != 0 && key == (below >> (2 * topk_shift<Item> - top));
 }
 
-/* The best k of a source, or all of them where they are fewer: how many they are. items: room for slack and a chunk. top: bits of an
- * item that may be set. */
+/* The best k of a source, or all of them where they are fewer: how many they are. start: what does not exceed it is not among the row's best
+ * k; 0 where nothing is known. items: room for slack and a chunk. top: bits of an item that may be set. */
 template <class Source>
 __device__ __forceinline__ uint32_t topk_select(const Source &source, const topk_shape &s, int top,
-                                                topk_state<typename Source::item> &state, typename Source::item *items)
+                                                topk_state<typename Source::item> &state, typename Source::item *items,
+                                                typename Source::item start = 0)
 {
     typedef typename Source::item item;
     const int64_t chunks = source.chunks();
     __syncthreads(); /* what was in the state has been read */
     if (threadIdx.x == 0) {
         state.count = 0;
-        state.threshold = 0;
+        state.threshold = start;
     }
     __syncthreads();
     typename Source::chunk next;
     source.load(next, 0);
-    if (chunks > 0) source.bound(next, s.k, state);
+    if (chunks > 0 && start == 0) source.bound(next, s.k, state);
 #pragma unroll 1
     for (int64_t c = 0; c < chunks; c++) {
         const typename Source::chunk now = next;
