@@ -458,7 +458,7 @@ static void each_kernel(void **state)
         int64_t heads, kv_heads, queries, keys, depth;
         int causal;
     } table[] = {{4, 2, 1, 300, 64, 0},  {2, 2, 70, 130, 64, 2},  {2, 1, 40, 65, 128, 1}, {1, 1, 130, 200, 40, 2},
-                 {8, 1, 3, 200, 256, 2}, {1, 1, 100, 70, 256, 0}, {2, 1, 30, 130, 64, 2}, {1, 1, 70, 65, 127, 1},
+                 {8, 1, 3, 300, 256, 2}, {1, 1, 100, 70, 256, 0}, {2, 1, 30, 290, 64, 2}, {1, 1, 70, 65, 127, 1},
                  {8, 1, 1, 200, 128, 0}, {9, 1, 1, 1100, 256, 0}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++)
         for (int d = 0; d < DTYPES; d++) {
@@ -503,12 +503,12 @@ static void many_parts(void **state)
     static const struct {
         int64_t batches, heads, kv_heads, queries, keys, depth;
         int causal;
-    } table[] = {
-        {17, 4, 1, 1, 2048, 64, 0}, /* parts of one block */
-        {20, 60, 30, 1, 100, 16, 0}, {9, 8, 2, 2, 1500, 128, 2},
-        {3, 12, 1, 1, 4500, 128, 0},                             /* of three, the last one short */
-        {40, 40, 40, 1, 40, 64, 0},                              /* one part */
-        {5, 5, 5, 3, 1300, 72, 1},   {2100, 1, 1, 1, 70, 8, 0}}; /* key heads that are merged by a launch of its own */
+    } table[] = {{17, 4, 1, 1, 2048, 64, 0}, /* parts of one block */
+                 {20, 60, 30, 1, 150, 16, 0}, {9, 8, 2, 2, 1500, 128, 2},
+                 {3, 12, 1, 1, 4500, 128, 0}, /* of three, the last one short */
+                 {40, 40, 40, 1, 40, 64, 0},  /* one part */
+                 {40, 40, 40, 1, 128, 64, 0}, {5, 5, 5, 3, 1300, 72, 1},
+                 {2100, 1, 1, 1, 130, 8, 0}}; /* key heads that are merged by a launch of its own */
     for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
         const int64_t batches = table[n].batches;
         ks_spec spec = spec_of(n % 2 ? KS_FP16 : KS_BF16,

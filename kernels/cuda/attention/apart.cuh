@@ -65,11 +65,11 @@ __device__ __forceinline__ attention_run attention_run_of(const ks_site &site, c
 {
     attention_run r;
     attention_item &w = r.w;
-    const int64_t unit = at / a.splits;
+    const int64_t unit = attention_over<uint32_t>(at, a.splits); /* the planner sees to 32 bits */
     w.split = (int)(at - unit * a.splits);
     r.behind = (int)min((int64_t)a.splits, w.split + (stop - at));
     w.unit = a.unit + unit;
-    w.batch = w.unit / a.s.kv_heads;
+    w.batch = attention_over<uint32_t>(w.unit, a.s.kv_heads);
     w.kv_head = w.unit - w.batch * a.s.kv_heads;
     w.row = 0;
     w.keys = attention_keys(site, a, job, w.batch);
@@ -109,9 +109,10 @@ __device__ __forceinline__ void attention_ask_quarter(const attention_shape &a, 
         return;
     }
     const int vectors = (depth + 15) / 16 * 2;
+    const attention_rows_of row_of(vectors);
 #pragma unroll 1
     for (int n = 0; n < ATTENTION_M * vectors / KS_WARP; n++) { /* vectors are even */
-        const int i = n * KS_WARP + lane_id, row = i / vectors, vector = i - row * vectors;
+        const int i = n * KS_WARP + lane_id, row = row_of(i), vector = i - row * vectors;
         const bool there = first + row < count;
         attention_copy(a.vectors, to + row * bytes + vector * 16,
                        there && vector * 8 < depth ? from + (first + row) * stride + vector * 8 : from,
@@ -178,7 +179,8 @@ struct attention_quarters {
         value = (const T *)(job.in + a.value) + w.batch * a.s.value.batch + w.kv_head * a.s.value.head +
                 w.first * a.s.value.row;
         last = (int)min((int64_t)ATTENTION_BLOCK, w.keys - w.first - (int64_t)(blocks - 1) * ATTENTION_BLOCK);
-        attention_ask_query<T>(a, job, w, attention_apart_rows(a.rows), depth(), queries + query_put * query_bytes());
+        attention_ask_query<T, uint32_t>(a, job, w, attention_apart_rows(a.rows), depth(),
+                                         queries + query_put * query_bytes());
         query_put = behind(query_put);
     }
     __device__ __forceinline__ void ask(int to)
@@ -247,14 +249,14 @@ __device__ __forceinline__ void attention_leave(const attention_warp<T, COLUMNS,
 }
 
 /* What the warps have left in the ring's stage becomes the rows of a split, merged in the order of the warps. */
-template <class T, int COLUMNS, bool FULL, class RING>
+template <class T, int COLUMNS, class RING>
 __device__ __forceinline__ void attention_merge_warps(const RING &ring, const attention_item &w, int split)
 {
     const attention_shape &a = ring.a;
     const unsigned char *const stage = ring.stage(ring.place);
     const int quarter_bytes = ring.quarter_bytes();
-    enum { WARPS = ATTENTION_MMA_WARPS, UNROLLED = FULL ? COLUMNS / KS_WARP : 1 };
-    const int lane_id = threadIdx.x % KS_WARP, depth = FULL ? COLUMNS : a.s.value_depth;
+    enum { WARPS = ATTENTION_MMA_WARPS };
+    const int lane_id = threadIdx.x % KS_WARP;
 #pragma unroll 1
     for (int at = threadIdx.x / KS_WARP; at < (int)a.rows; at += WARPS) {
         const attention_row r = attention_row_of<uint32_t>(a, w.batch, w.kv_head, at, w.keys);
@@ -274,8 +276,8 @@ __device__ __forceinline__ void attention_merge_warps(const RING &ring, const at
         attention_writer<T> to(a, ring.job, w, r, most, total);
         to.open(ring.site, split);
         if (lane_id == 0) to.put_sums();
-#pragma unroll UNROLLED
-        for (int column = lane_id; column < depth; column += KS_WARP) {
+#pragma unroll
+        for (int column = lane_id; column - lane_id < COLUMNS; column += KS_WARP) { /* behind the depth in vain */
             float value = 0;
 #pragma unroll
             for (int i = 0; i < WARPS; i++)
@@ -309,7 +311,7 @@ template <class T, int COLUMNS, bool FULL>
 __global__ void __launch_bounds__(ATTENTION_MMA_THREADS, COLUMNS <= 128 ? 3 : 1)
     attention_apart(ks_site site, const __grid_constant__ attention_shape a)
 {
-    constexpr int KEYS = ATTENTION_BLOCK / ATTENTION_MMA_WARPS, STEPS = FULL ? COLUMNS / 16 : 2;
+    constexpr int KEYS = ATTENTION_BLOCK / ATTENTION_MMA_WARPS, STEPS = FULL ? COLUMNS / 16 : 4;
     static_assert(KEYS == ATTENTION_M, "a warp's keys are copied as rows are");
     const int depth = FULL ? COLUMNS : a.s.depth, value_depth = FULL ? COLUMNS : a.s.value_depth;
     ks_job_sides job;
@@ -345,10 +347,12 @@ __global__ void __launch_bounds__(ATTENTION_MMA_THREADS, COLUMNS <= 128 ? 3 : 1)
             for (; first < end; first += ATTENTION_BLOCK) {
                 unsigned char *const keys = ring.take(fresh), *const values = keys + KEYS * attention_row_bytes(depth);
                 const int64_t own = first + first_key;
-                const bool all = !a.s.masked && run.common.first <= own && run.common.end >= own + KEYS;
+                const bool whole = own + KEYS <= run.w.keys; /* of what is not there no row takes any */
+                const bool all =
+                    !a.s.masked && run.common.first <= own && run.common.end >= (whole ? own + KEYS : run.w.keys);
                 fresh = false;
                 mine.template multiply<STEPS>(query, attention_apart_rows(a.rows), keys, depth);
-                if (all && a.s.softcap == 0) {
+                if (all && whole && a.s.softcap == 0) {
                     mine.scale(scale);
                 } else {
                     const attention_row r[2] = {
@@ -366,7 +370,7 @@ __global__ void __launch_bounds__(ATTENTION_MMA_THREADS, COLUMNS <= 128 ? 3 : 1)
                     __syncwarp(); /* the quarter has been read */
                     attention_leave(mine, (int)a.rows, (float *)keys);
                     __syncthreads();
-                    attention_merge_warps<T, COLUMNS, FULL>(ring, run.w, split);
+                    attention_merge_warps<T, COLUMNS>(ring, run.w, split);
                     __syncthreads(); /* what the warps have left has been read */
                 }
                 ring.give();

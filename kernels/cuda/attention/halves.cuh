@@ -28,6 +28,19 @@ __host__ __device__ __forceinline__ int attention_stage_bytes(int depth, int val
     return (int)ATTENTION_BLOCK * (attention_row_bytes(depth) + attention_row_bytes(value_depth));
 }
 
+/* i / vectors without a division, for i below ATTENTION_BLOCK * 32 and rows of up to 32 vectors: what the factor is too large by, below
+ * `vectors` times 2^-16, adds less than what is missing to the next row. */
+struct attention_rows_of {
+    unsigned by;
+    __device__ __forceinline__ explicit attention_rows_of(int vectors) : by(65535u / (unsigned)vectors + 1)
+    {
+    }
+    __device__ __forceinline__ int operator()(int i) const
+    {
+        return (int)((unsigned)i * by >> 16);
+    }
+};
+
 /* A vector of 8 elements of a row, of which the first `left` are there. */
 template <class T>
 __device__ __forceinline__ void attention_copy(bool vectors, unsigned char *to, const T *from, int left)
@@ -49,9 +62,11 @@ __device__ __forceinline__ void attention_ask_rows(const attention_shape &a, con
 {
     constexpr int UNROLLED = DEPTH ? 4 : 1; /* more spill */
     const int vectors = (depth + 15) / 16 * 2, bytes = attention_row_bytes(depth);
+    const attention_rows_of row_of(vectors);
 #pragma unroll UNROLLED
     for (int n = 0; n < ATTENTION_BLOCK * vectors / ATTENTION_MMA_THREADS; n++) { /* vectors are even */
-        const int i = n * ATTENTION_MMA_THREADS + threadIdx.x, row = i / vectors, vector = i - row * vectors;
+        const int i = n * ATTENTION_MMA_THREADS + threadIdx.x, row = DEPTH ? i / vectors : row_of(i),
+                  vector = i - row * vectors;
         const bool there = row < count;
         attention_copy(DEPTH || a.vectors, to + row * bytes + vector * 16,
                        there && vector * 8 < depth ? from + row * stride + vector * 8 : from,
@@ -72,19 +87,23 @@ __device__ __forceinline__ void attention_wait_stages(int stages)
         mm_copy_wait<0>();
 }
 
-/* The tile's rows of the query, which lie where their heads lie. */
-template <class T>
+/* The tile's rows of the query, which lie where their heads lie: a row is eight threads', so that few look for where it lies. */
+template <class T, class INDEX = int64_t>
 __device__ __forceinline__ void attention_ask_query(const attention_shape &a, const ks_job_sides &job,
                                                     const attention_item &w, int rows, int depth, unsigned char *to)
 {
+    enum { SHARERS = 8 };
     const int vectors = (depth + 15) / 16 * 2, bytes = attention_row_bytes(depth);
-    for (int i = threadIdx.x; i < rows * vectors; i += ATTENTION_MMA_THREADS) {
-        const int row = i / vectors, vector = i - row * vectors;
-        const attention_row r = attention_row_of(a, w.batch, w.kv_head, w.row + row, w.keys);
-        const T *const from = (const T *)(job.in + a.query) + w.batch * a.s.query.batch + r.head * a.s.query.head +
-                              r.query * a.s.query.row;
-        const int left = r.there ? depth - vector * 8 : 0;
-        attention_copy(a.vectors, to + row * bytes + vector * 16, left > 0 ? from + vector * 8 : from, left);
+    const T *const query = (const T *)(job.in + a.query) + w.batch * a.s.query.batch;
+#pragma unroll 1
+    for (int row = threadIdx.x / SHARERS; row < rows; row += ATTENTION_MMA_THREADS / SHARERS) {
+        const attention_row r = attention_row_of<INDEX>(a, w.batch, w.kv_head, w.row + row, w.keys);
+        const T *const from = query + r.head * a.s.query.head + r.query * a.s.query.row;
+#pragma unroll 1
+        for (int vector = threadIdx.x % SHARERS; vector < vectors; vector += SHARERS) {
+            const int left = r.there ? depth - vector * 8 : 0;
+            attention_copy(a.vectors, to + row * bytes + vector * 16, left > 0 ? from + vector * 8 : from, left);
+        }
     }
 }
 
@@ -130,14 +149,15 @@ struct attention_warp {
             }
         }
     }
-    /* Whether each row takes each key. first: the first key's number. */
-    __device__ __forceinline__ bool takes_all(const attention_shape &a, const attention_row (&r)[2],
-                                              int64_t first) const
+    /* Whether each row takes each key that is there: those behind `keys` are not. first: the first key's number. */
+    __device__ __forceinline__ bool takes_all(const attention_shape &a, const attention_row (&r)[2], int64_t first,
+                                              int64_t keys) const
     {
+        const int64_t end = min(first + KEYS, keys);
         bool all = !a.s.masked;
 #pragma unroll
         for (int h = 0; h < 2; h++) /* a row that is not there may take all, as nothing becomes of it */
-            all = all && (!r[h].there || (r[h].range.first <= first && r[h].range.end >= first + KEYS));
+            all = all && (!r[h].there || (r[h].range.first <= first && r[h].range.end >= end));
         return !__any_sync(0xFFFFFFFFu, !all);
     }
     /* Products become scores, where each row takes each key and there is no softcap; */
@@ -149,11 +169,35 @@ struct attention_warp {
 #pragma unroll
             for (int e = 0; e < 4; e++) score[t][e] *= by;
     }
+    /* where causal, window and lengths alone leave keys out; */
+    __device__ __forceinline__ void limit(float by, const attention_row (&r)[2], int64_t first)
+    {
+        const int own = threadIdx.x % KS_WARP % 4 * 2;
+        taken = 0;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int from = (int)min(max(r[h].range.first - first, (int64_t)0), (int64_t)KEYS),
+                      end = (int)min(max(r[h].range.end - first, (int64_t)0), (int64_t)KEYS);
+#pragma unroll
+            for (int t = 0; t < TILES; t++)
+#pragma unroll
+                for (int e = 2 * h; e < 2 * h + 2; e++) {
+                    const int key = own + t * 8 + e % 2;
+                    const bool takes = key >= from && key < end;
+                    score[t][e] = takes ? score[t][e] * by : -INFINITY;
+                    taken |= (uint32_t)takes << (t * 4 + e);
+                }
+        }
+    }
     /* else. */
     __device__ __forceinline__ void select(const attention_shape &a, const ks_job_sides &job,
                                            const attention_row (&r)[2], int64_t first)
     {
         const int lane_id = threadIdx.x % KS_WARP;
+        if (!a.s.masked && a.s.softcap == 0) {
+            limit((float)a.s.scale, r, first);
+            return;
+        }
         taken = 0;
 #pragma unroll
         for (int t = 0; t < TILES; t++)
@@ -236,9 +280,12 @@ struct attention_warp {
     __device__ __forceinline__ bool find_broken(const unsigned char *values, int depth) const
     {
         const int bytes = attention_row_bytes(depth), vectors = (depth + 15) / 16 * 2;
+        const attention_rows_of row_of(vectors);
         uint32_t found = 0;
-        for (int i = threadIdx.x % KS_WARP; i < KEYS * vectors; i += KS_WARP) {
-            const uint4 eight = *(const uint4 *)(values + i / vectors * bytes + i % vectors * 16);
+#pragma unroll 4
+        for (int n = 0; n < KEYS * vectors / KS_WARP; n++) { /* vectors are even */
+            const int i = n * KS_WARP + threadIdx.x % KS_WARP, row = row_of(i), vector = i - row * vectors;
+            const uint4 eight = *(const uint4 *)(values + row * bytes + vector * 16);
             found |= attention_broken<T>(eight.x) | attention_broken<T>(eight.y) | attention_broken<T>(eight.z) |
                      attention_broken<T>(eight.w);
         }
@@ -278,7 +325,8 @@ struct attention_warp {
 
 /* --- what a row becomes ---------------------------------------------------------------------------------------------- */
 
-/* The row's largest score and sum, by one thread; a value, by the thread that has it. */
+/* The row's largest score and sum, by one thread; a value, by the thread that has it. Values are multiplied by 1 / sum: a division for each is
+ * most of what a CTA of one block does. */
 template <class T>
 struct attention_writer {
     const attention_shape &a;
@@ -286,15 +334,17 @@ struct attention_writer {
     const attention_row &r;
     int64_t unit, batch;
     int split;
-    float *part, *values; /* NULL: the row is whole */
-    float most, total;
+    float *part, *values;          /* NULL: the row is whole */
+    float most, total, each, none; /* each: 1 / total; none: what a row is that attends to nothing */
+    bool nothing;
     T *out;
 
     __device__ __forceinline__ attention_writer(const attention_shape &shape, const ks_job_sides &sides,
                                                 const attention_item &w, const attention_row &of, float largest,
                                                 float sum)
         : a(shape), job(sides), r(of), unit(w.unit), batch(w.batch), split(0), part(NULL), values(NULL), most(largest),
-          total(sum), out(NULL)
+          total(sum), each(1 / sum), none(shape.s.nan_rows ? NAN : 0), nothing(attention_is_nothing(largest, sum)),
+          out(NULL)
     {
     }
     __device__ __forceinline__ void open(const ks_site &site, int of_keys)
@@ -324,7 +374,21 @@ struct attention_writer {
         if (part)
             values[column] = value;
         else
-            out[column] = ks_round<T>(attention_value(a, most, total, value));
+            out[column] = ks_round<T>(share(value));
+    }
+    __device__ __forceinline__ float share(float value) const
+    {
+        return nothing ? none : fmaf(value, each, 0.0f);
+    }
+    /* Of two columns, the first of them even. */
+    __device__ __forceinline__ void put(int column, float first, float second) const
+    {
+        if (part || !a.vectors) {
+            put(column, first);
+            put(column + 1, second);
+        } else if (r.there && column < a.s.value_depth) {
+            *(uint32_t *)(out + column) = ks_round_two<T>(share(first), share(second));
+        }
     }
 };
 
@@ -341,9 +405,7 @@ __device__ __forceinline__ void attention_put_rows(const attention_shape &a, con
         to.open(site, w.split);
         if (lane_id % 4 == 0) to.put_sums();
 #pragma unroll
-        for (int f = 0; f < COLUMNS / 8; f++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) to.put(f * 8 + lane_id % 4 * 2 + e, of.sum[f][2 * h + e]);
+        for (int f = 0; f < COLUMNS / 8; f++) to.put(f * 8 + lane_id % 4 * 2, of.sum[f][2 * h], of.sum[f][2 * h + 1]);
     }
 }
 
@@ -387,26 +449,30 @@ struct attention_ring {
         blocks = (int)((w.end - w.first + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK);
         if (blocks <= 0) return;
         last = (int)min((int64_t)ATTENTION_BLOCK, w.keys - w.first - (int64_t)(blocks - 1) * ATTENTION_BLOCK);
-        attention_ask_query<T>(a, job, w, ATTENTION_M * ATTENTION_MMA_WARPS, depth(), query);
     }
     __device__ __forceinline__ void ask(int to)
     {
-        if (blocks > 0) {
-            unsigned char *const stage = memory + to * stage_bytes();
-            const int count = blocks > 1 ? (int)ATTENTION_BLOCK : last;
-            attention_ask_rows<T, DEPTH>(a, key, a.s.key.row, count, depth(), stage);
-            attention_ask_rows<T, DEPTH>(a, value, a.s.value.row, count, value_depth(),
-                                         stage + ATTENTION_BLOCK * attention_row_bytes(depth()));
-            key += ATTENTION_BLOCK * a.s.key.row;
-            value += ATTENTION_BLOCK * a.s.value.row;
-            blocks--;
-        }
-        mm_copy_commit();
+        if (blocks <= 0) return;
+        unsigned char *const stage = memory + to * stage_bytes();
+        const int count = blocks > 1 ? (int)ATTENTION_BLOCK : last;
+        attention_ask_rows<T, DEPTH>(a, key, a.s.key.row, count, depth(), stage);
+        attention_ask_rows<T, DEPTH>(a, value, a.s.value.row, count, value_depth(),
+                                     stage + ATTENTION_BLOCK * attention_row_bytes(depth()));
+        key += ATTENTION_BLOCK * a.s.key.row;
+        value += ATTENTION_BLOCK * a.s.value.row;
+        blocks--;
     }
+    /* The query comes with the first block, and behind it, as it takes longer to find. */
     __device__ __forceinline__ void begin(const attention_item &w)
     {
         open(w);
-        for (int i = 0; i < a.stages; i++) ask(i);
+        const bool some = blocks > 0;
+#pragma unroll 1
+        for (int i = 0; i < a.stages; i++) {
+            ask(i);
+            if (some && i == 0) attention_ask_query<T>(a, job, w, ATTENTION_M * ATTENTION_MMA_WARPS, depth(), query);
+            mm_copy_commit();
+        }
         place = 0;
     }
     /* The next block is there, and the query. */
@@ -421,6 +487,7 @@ struct attention_ring {
     {
         __syncthreads();
         ask(place);
+        mm_copy_commit();
         place = place + 1 == a.stages ? 0 : place + 1;
     }
 };
@@ -441,21 +508,21 @@ __global__ void __launch_bounds__(ATTENTION_MMA_THREADS, 1)
 #pragma unroll 1
     for (int64_t at = blockIdx.x; at < a.units * a.tiles * a.splits; at += gridDim.x) {
         const attention_item w = attention_item_of(site, a, job, at, ROWS, ATTENTION_BLOCK);
-        const int64_t row = w.row + first_row + lane_id / 4;
-        const attention_row r[2] = {attention_row_of(a, w.batch, w.kv_head, row, w.keys),
-                                    attention_row_of(a, w.batch, w.kv_head, row + 8, w.keys)};
         attention_warp<T, COLUMNS, KEYS> mine;
         mine.clear();
         __syncthreads(); /* what was there of the tile before has been read */
         ring.begin(w);
+        const int64_t row = w.row + first_row + lane_id / 4; /* looked for while the first blocks come */
+        const attention_row r[2] = {attention_row_of(a, w.batch, w.kv_head, row, w.keys),
+                                    attention_row_of(a, w.batch, w.kv_head, row + 8, w.keys)};
         const unsigned char *const query = ring.query + first_row * attention_row_bytes(depth);
 #pragma unroll 1
         for (int64_t first = w.first; first < w.end; first += ATTENTION_BLOCK) {
             unsigned char *const stage = ring.take();
             const unsigned char *const values = stage + ATTENTION_BLOCK * attention_row_bytes(depth);
             mine.template multiply<STEPS>(query, ATTENTION_M, stage, depth);
-            const bool all = mine.takes_all(a, r, first);
-            if (all && a.s.softcap == 0)
+            const bool all = mine.takes_all(a, r, first, w.keys);
+            if (all && first + KEYS <= w.keys && a.s.softcap == 0)
                 mine.scale((float)a.s.scale);
             else
                 mine.select(a, job, r, first);

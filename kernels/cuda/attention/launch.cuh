@@ -36,7 +36,7 @@ static attention_kernel *attention_halves_of(bool apart, int columns, bool full)
     if (apart) {
         if (columns <= 64) return full ? attention_apart<T, 64, true> : attention_apart<T, 64, false>;
         if (columns <= 128) return full ? attention_apart<T, 128, true> : attention_apart<T, 128, false>;
-        return attention_apart<T, 256, false>;
+        return full ? attention_apart<T, 256, true> : attention_apart<T, 256, false>;
     }
     if (columns <= 64) return full ? attention_halves<T, 64, true> : attention_halves<T, 64, false>;
     if (columns <= 128) return full ? attention_halves<T, 128, true> : attention_halves<T, 128, false>;

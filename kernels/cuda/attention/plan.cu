@@ -1,6 +1,6 @@
 /* How attention is spread over the chip (plan.h): rows of a CTA, splits of the keys, stages of the ring, units of a launch.
  *
- * Rule     few rows (SPLIT_ROWS) are split over their keys, by the capacity alone: up to SPLITS parts of at least PART keys. */
+ * Rule     few rows (SPLIT_ROWS) of more than WHOLE keys are split over these, by the capacity alone: up to SPLITS parts of at least PART keys. */
 #include "cuda/attention/apart.cuh"
 #include "cuda/attention/floats.cuh"
 #include "cuda/attention/halves.cuh"
@@ -14,10 +14,13 @@ enum {
     SPLIT_ROWS = 64,        /* of a unit, at most */
     SPLITS = KS_WARP,       /* as the merge has lanes */
     PART = 64,              /* keys */
+    WHOLE = 128,            /* keys, at most, of rows that are not split: the merge would take longer than they do */
     STAGES = 4,             /* of a ring, at most */
     RING_BYTES = 72 << 10,  /* of one, about: two CTAs and more on an SM */
     MAPPED_AGAIN = 64 << 10 /* bytes that may be read more than once over the link */
 };
+
+static const int64_t KEY_HEADS_MOST = UINT32_MAX; /* of all batches: they are counted in 32 bits */
 
 static int64_t over(int64_t value, int64_t by)
 {
@@ -44,7 +47,8 @@ static size_t unit_bytes(const ks_attention_shape &s, const attention_algorithm 
 static void choose_splits(const ks_attention_shape &s, attention_algorithm *c)
 {
     const int64_t rows = s.group * s.queries;
-    c->part = rows > SPLIT_ROWS ? most(1, s.keys) : most(PART, over(over(s.keys, SPLITS), PART) * PART);
+    const bool whole = rows > SPLIT_ROWS || s.keys <= (int)WHOLE;
+    c->part = whole ? most(1, s.keys) : over(over(s.keys, SPLITS), PART) * PART;
     c->splits = (int32_t)most(1, over(s.keys, c->part));
     if (c->splits == 1) c->part = INT64_MAX / 4;
 }
@@ -115,8 +119,8 @@ static bool choose(const ks_chip *chip, const ks_attention_shape &s, attention_a
 {
     const int64_t rows = s.group * s.queries, units = s.batches * s.kv_heads;
     *c = {};
-    choose_splits(s, c);
     c->apart = s.dtype != KS_FP32 && rows <= ATTENTION_M;
+    choose_splits(s, c);
     c->wgmma = takes_wgmma(chip, s);
     c->columns = columns_of(s, c->wgmma);
     c->tile = s.dtype == KS_FP32 ? floats_tile(chip, units * c->splits, rows, c->columns)
@@ -125,6 +129,7 @@ static bool choose(const ks_chip *chip, const ks_attention_shape &s, attention_a
                                  : (int)ATTENTION_M * (int)ATTENTION_MMA_WARPS;
     const size_t bytes = unit_bytes(s, *c);
     c->units = bytes ? most(1, least(units, (int64_t)(chip->workspace_bytes / bytes))) : units;
+    if (c->apart) c->units = least(c->units, INT32_MAX / (int)SPLITS); /* its pieces are counted in 32 bits */
     c->grid = most(1, least(c->units * over(rows, c->tile) * c->splits, INT32_MAX));
     c->joins = c->apart && c->splits > 1 && c->units <= (int)KS_COUNTERS_MAX / (int)KS_BATCH_MAX;
     if (!choose_memory(chip, s, c)) return false;
@@ -185,6 +190,9 @@ ks_status attention_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan 
 {
     const ks_attention_shape s = ks_attention_shape_of(spec);
     attention_algorithm c;
+    if (s.batches * s.kv_heads > KEY_HEADS_MOST)
+        return ks_fail(error, KS_WORK, "attention: batches of %lld key heads in all, this kernel takes %lld",
+                       (long long)(s.batches * s.kv_heads), (long long)KEY_HEADS_MOST);
     if (!choose(chip, s, &c))
         return ks_fail(error, KS_WORK, "attention: heads of %d and %d elements do not fit on this device", s.depth,
                        s.value_depth);
