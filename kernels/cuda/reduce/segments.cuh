@@ -88,8 +88,10 @@ __device__ __forceinline__ void reduce_take_first(const ks_site &site, const ks_
         length[k] = -1;
         if (p.there && column < s.inner) length[k] = reduce_segment_of(s, p.number, p.part, p.begin, p.end).length;
 #pragma unroll
-        for (int i = 0; i < FEW; i++)
+        for (int i = 0; i < FEW; i++) {
+            x[k][i] = T(); /* else the registers would be those of the round before, and kept for it */
             if (i < length[k] && length[k] <= FEW) x[k][i] = __ldg(in + i * s.inner);
+        }
     }
 #pragma unroll
     for (int k = 0; k < K; k++) { /* behind the loads */
@@ -268,9 +270,15 @@ __device__ __forceinline__ typename Op::State reduce_across_teams(const Op &op, 
     return state;
 }
 
+/* That registers are for, of an SM. */
+template <class Op>
+constexpr int reduce_column_ctas = !reduce_segment_is_wide<Op>    ? 3
+                                   : sizeof(typename Op::Acc) > 8 ? 1
+                                                                  : 2;
+
 /* Pieces that are listed: of teams, of the teams of a warp, and at last of all teams of the CTA. */
 template <class Op>
-__global__ void __launch_bounds__(REDUCE_SEGMENT_THREADS, reduce_segment_is_wide<Op> ? 2 : 3)
+__global__ void __launch_bounds__(REDUCE_SEGMENT_THREADS, reduce_column_ctas<Op>)
     reduce_segment_columns(ks_site site, const __grid_constant__ reduce_segments s, Op op)
 {
     typedef typename Op::Source::T T;
