@@ -101,18 +101,19 @@ struct gather_item {
     gather_span span;
 };
 
-/* Of a team: threads, and what is looked up for them: where a slice begins in the table, elements, or -1; its weight. */
+/* Of a team: threads, and what is looked up for them: where a slice begins in the table, elements, or -1; its weight. parts: of the CTA, room
+ * for a warp's columns, of each warp. */
 template <class M>
 struct gather_team {
     int lanes, lane;
     int64_t *place;
-    M *weight;
+    M *weight, *parts;
 };
 
-/* Indices of a team; steps: of GATHER_LOOKED, as many as any team of the warp takes. */
+/* Indices of a team; steps: of GATHER_LOOKED, as many as any team of the warp takes. column: a pack's first one; -1: none. */
 struct gather_share {
     gather_span span;
-    int64_t steps;
+    int64_t steps, column;
 };
 
 /* GATHER_LOOKED indices from the span's beginning on, those before its end. */
@@ -140,13 +141,13 @@ __device__ __forceinline__ void gather_look_up(const ks_site &site, const gather
     }
 }
 
-/* A team's share of a bag, in order, of one pack of columns; column -1: of none. All threads of a warp come here. */
+/* A team's share of a bag, in order. All threads of a warp come here. */
 template <class T, int E, class M>
 __device__ __forceinline__ void gather_add(const ks_site &site, const gather_args &a, const ks_job_sides &job,
-                                           const gather_team<M> &team, gather_share share, int64_t column, M (&y)[E])
+                                           const gather_team<M> &team, gather_share share, M (&y)[E])
 {
     constexpr int F = gather_flight(E, (int)sizeof(T));
-    const T *const table = (const T *)(job.in + a.table) + column;
+    const T *const table = (const T *)(job.in + a.table) + share.column;
     for (int64_t step = 0; step < share.steps; step++, share.span.begin += GATHER_LOOKED) {
         const int left = (int)min(share.span.end - share.span.begin, (int64_t)GATHER_LOOKED);
         gather_look_up<T>(site, a, job, team, share.span);
@@ -157,7 +158,7 @@ __device__ __forceinline__ void gather_add(const ks_site &site, const gather_arg
 #pragma unroll
             for (int k = 0; k < F; k++) {
                 const int64_t place = team.place[first + k];
-                if (place >= 0 && column >= 0) x[k].load(table + place);
+                if (place >= 0 && share.column >= 0) x[k].load(table + place);
             }
 #pragma unroll
             for (int k = 0; k < F; k++) {
@@ -176,9 +177,9 @@ __device__ __forceinline__ void gather_add(const ks_site &site, const gather_arg
     }
 }
 
-/* The first team of `width` threads gets what all of them have. parts: room for a warp's columns, of each warp. */
+/* The first team of `width` threads gets what all of them have. */
 template <int E, class M>
-__device__ __forceinline__ void gather_join_teams(int op, int width, const gather_team<M> &team, M *parts, M (&y)[E])
+__device__ __forceinline__ void gather_join_teams(int op, int width, const gather_team<M> &team, M (&y)[E])
 {
     const int warp = (int)threadIdx.x / KS_WARP;
     for (int distance = KS_WARP / 2; distance >= team.lanes && width > team.lanes; distance /= 2)
@@ -187,30 +188,31 @@ __device__ __forceinline__ void gather_join_teams(int op, int width, const gathe
     if (width <= KS_WARP) return;
     if ((int)threadIdx.x % KS_WARP < team.lanes)
 #pragma unroll
-        for (int e = 0; e < E; e++) parts[(warp * team.lanes + team.lane) * E + e] = y[e];
+        for (int e = 0; e < E; e++) team.parts[(warp * team.lanes + team.lane) * E + e] = y[e];
     __syncthreads();
     if ((int)threadIdx.x < team.lanes)
         for (int w = 1; w < GATHER_THREADS / KS_WARP; w++)
 #pragma unroll
-            for (int e = 0; e < E; e++) y[e] = gather_join(op, y[e], parts[(w * team.lanes + team.lane) * E + e]);
+            for (int e = 0; e < E; e++) y[e] = gather_join(op, y[e], team.parts[(w * team.lanes + team.lane) * E + e]);
     __syncthreads();
 }
 
 /* An item's columns by `width` threads of which this is one. */
 template <class T, int E, class M>
 __device__ __forceinline__ void gather_bag(const ks_site &site, const gather_args &a, const ks_job_sides &job,
-                                           const gather_team<M> &team, const gather_item &item, int width, M *parts)
+                                           const gather_team<M> &team, const gather_item &item, int width)
 {
     const int within = (int)threadIdx.x & (width - 1), teams = width / team.lanes;
     const int64_t length = item.span.end - item.span.begin, part = teams == 1 ? length : (length + teams - 1) / teams;
     const int64_t from = item.span.begin + within / team.lanes * part;
-    gather_share share = {{from, min(from + part, item.span.end)}, (part + GATHER_LOOKED - 1) / GATHER_LOOKED};
+    gather_share share = {
+        {from, min(from + part, item.span.end)}, (part + GATHER_LOOKED - 1) / GATHER_LOOKED, item.column};
     if (teams == 1) share.steps = ks_warp_max((uint32_t)share.steps); /* teams of a warp have bags of their own */
     M y[E];
 #pragma unroll
     for (int e = 0; e < E; e++) y[e] = a.op == KS_GATHER_MAX && length > 0 ? -(M)INFINITY : (M)0;
-    gather_add<T, E, M>(site, a, job, team, share, item.column, y);
-    gather_join_teams<E, M>(a.op, width, team, parts, y);
+    gather_add<T, E, M>(site, a, job, team, share, y);
+    gather_join_teams<E, M>(a.op, width, team, y);
     if (within >= team.lanes || item.bag < 0 || item.column < 0) return;
     gather_columns<T, E> sum;
 #pragma unroll
@@ -242,7 +244,8 @@ __global__ void __launch_bounds__(GATHER_THREADS, E * sizeof(T) > 4 ? 3 : 4)
     int64_t *const places = (int64_t *)ks_dynamic;
     M *const parts = (M *)(places + teams * GATHER_LOOKED), *const weights =
                                                                 parts + GATHER_THREADS / KS_WARP * lanes * E;
-    const gather_team<M> own = {lanes, thread % lanes, places + team * GATHER_LOOKED, weights + team * GATHER_LOOKED};
+    const gather_team<M> own = {lanes, thread % lanes, places + team * GATHER_LOOKED, weights + team * GATHER_LOOKED,
+                                parts};
     for (int64_t base = (int64_t)blockIdx.x * teams; base < a.items; base += (int64_t)gridDim.x * teams) {
         if (thread < GATHER_LEVELS) counts[thread] = 0;
         __syncthreads();
@@ -265,7 +268,7 @@ __global__ void __launch_bounds__(GATHER_THREADS, E * sizeof(T) > 4 ? 3 : 4)
                 const int at = next + thread / width;
                 if (level > 0 && at >= count) break; /* whole warps */
                 if (level > 0) item = gather_item_of<E>(site, a, job, lanes, base + listed[level][at], false);
-                gather_bag<T, E, M>(site, a, job, own, item, width, parts);
+                gather_bag<T, E, M>(site, a, job, own, item, width);
             }
         }
         __syncthreads();

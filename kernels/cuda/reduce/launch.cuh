@@ -8,7 +8,7 @@
 #include "cuda/reduce/once.cuh"
 #include "cuda/reduce/planes.cuh"
 #include "cuda/reduce/rows.cuh"
-#include "cuda/reduce/segments.cuh"
+#include "cuda/reduce/segments/segments.cuh"
 #include "cuda/reduce/slab.cuh"
 
 /* Where an op has more than its rule: ddof, p. */

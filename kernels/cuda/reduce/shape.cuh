@@ -82,7 +82,7 @@ typedef struct reduce_extra {
     bool root, all; /* std is the root of var; all, not any */
 } reduce_extra;
 
-/* By value as a second argument of the kernels of segments.cuh. */
+/* By value as a second argument of the kernels of segments/segments.cuh. */
 typedef struct reduce_segments {
     size_t offset, offsets; /* of x and the offsets in their side, bytes */
     int64_t outer, extent, inner, count;

@@ -68,19 +68,25 @@ __device__ __forceinline__ void search_add_rows(const search_shape &s,
     sums.end();
 }
 
+/* A group's pass over a part: its first query. */
+struct search_pass {
+    unsigned char *workspace;
+    int64_t first, part;
+};
+
 /* The best of a part for each query of a group, in its places of the workspace, or behind what others have left. */
 __device__ __forceinline__ void search_leave_best(const search_shape &s, const search_state &state,
-                                                  const uint64_t *items, int queries, unsigned char *workspace,
-                                                  int64_t first, int64_t part)
+                                                  const uint64_t *items, int queries, const search_pass &pass)
 {
+    unsigned char *const workspace = pass.workspace;
     const int warps = blockDim.x / KS_WARP, lane_id = threadIdx.x % KS_WARP;
     for (int q = threadIdx.x / KS_WARP; q < queries; q += warps) {
         const uint32_t found = state.count[q], places = s.bounded ? found : (uint32_t)s.leave;
-        uint64_t *to = (uint64_t *)workspace + (first + q) * s.left + part * s.leave;
+        uint64_t *to = (uint64_t *)workspace + (pass.first + q) * s.left + pass.part * s.leave;
         if (s.bounded) {
             uint32_t at = 0;
-            if (lane_id == 0) at = atomicAdd((uint32_t *)(workspace + s.counts) + first + q, found);
-            to = (uint64_t *)workspace + (first + q) * s.left + __shfl_sync(0xFFFFFFFFu, at, 0);
+            if (lane_id == 0) at = atomicAdd((uint32_t *)(workspace + s.counts) + pass.first + q, found);
+            to = (uint64_t *)workspace + (pass.first + q) * s.left + __shfl_sync(0xFFFFFFFFu, at, 0);
         }
         for (uint32_t j = lane_id; j < places; j += KS_WARP) to[j] = j < found ? items[(int64_t)q * s.places + j] : 0;
     }
@@ -133,7 +139,7 @@ __global__ void __launch_bounds__(SEARCH_THREADS_MOST, 1)
         ring.finish();
         if (s.leaves_all) continue;
         search_drop_all(s, state, items, count, (uint32_t)s.k + 1);
-        search_leave_best(s, state, items, count, workspace, first, part);
+        search_leave_best(s, state, items, count, {workspace, first, part});
     }
 }
 

@@ -9,7 +9,7 @@
 #ifndef KS_REDUCE_SEGMENTS_CUH
 #define KS_REDUCE_SEGMENTS_CUH
 
-#include "cuda/reduce/pieces.cuh"
+#include "cuda/reduce/segments/pieces.cuh"
 
 enum {
     REDUCE_SEGMENT_FEW = 4,           /* elements or lines of a piece that is very short */
