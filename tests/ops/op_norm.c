@@ -657,6 +657,17 @@ static ks_spec with(ks_spec spec, int input, ks_dtype dtype, int rank, const int
     return spec;
 }
 
+/* FP64 whose additions round to the same side each time: sums that are not split into shorter ones are off by the length. */
+static void long_rows_of_equal_doubles(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 24; n++) {
+        ks_spec spec = spec_of(KS_FP64, 2, (const int64_t[]){2, n % 2 ? 16384 : 10000 + values_below(40000)});
+        spec.params[KS_NORM_KIND].i = n % 4 < 2 ? KS_NORM_L2 : KS_NORM_RMS;
+        try_on(&spec, n % 3 ? VALUES_EQUAL : VALUES_OFFSET, false);
+    }
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -764,6 +775,7 @@ int main(void)
         cmocka_unit_test(a_shift_stays_within_bounds),
         cmocka_unit_test(rows_of_extreme_size),
         cmocka_unit_test(constant_rows_give_the_bias),
+        cmocka_unit_test(long_rows_of_equal_doubles),
         cmocka_unit_test(refusals),
         cmocka_unit_test(equal_work_has_equal_keys),
         cmocka_unit_test(over_two_to_the_31),

@@ -37,25 +37,43 @@ static void put(ks_dtype dtype, void *out, int64_t i, double y)
     }
 }
 
-/* Elements that are added before their sum is: so the error grows with the root of the length at most. */
-enum { LEAF = 128 };
+/* Elements of a leaf, and how many sums it has side by side: no addition is behind more than LEAF / LANES others and a tree of these. */
+enum { LEAF = 128, LANES = 8 };
 
 static int64_t leaf_end(int64_t from, int64_t length)
 {
     return length - from < LEAF ? length : from + LEAF;
 }
 
+static double tree(const double lane[LANES])
+{
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+/* Of leaves, with what their additions have rounded off: a long row of equal elements rounds each time to the same side. Source: A. Neumaier
+ * 1974, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen". */
+typedef struct total {
+    double sum, rest;
+} total;
+
+static void add(total *t, double x)
+{
+    const double next = t->sum + x;
+    if (isfinite(next)) t->rest += fabs(t->sum) >= fabs(x) ? (t->sum - next) + x : (x - next) + t->sum;
+    t->sum = next;
+}
+
 static double mean_of(const ks_norm_task *t, int64_t row)
 {
     const double first = sum_at(t, row, 0);
-    double sum = 0;
-    for (int64_t i = 0; i < t->shape.length;) {
-        const int64_t end = leaf_end(i, t->shape.length);
-        double leaf = 0;
-        for (; i < end; i++) leaf += sum_at(t, row, i) - first;
-        sum += leaf;
+    total sum = {0};
+    for (int64_t from = 0; from < t->shape.length; from += LEAF) {
+        const int64_t end = leaf_end(from, t->shape.length);
+        double lane[LANES] = {0};
+        for (int64_t i = from; i < end; i++) lane[i % LANES] += sum_at(t, row, i) - first;
+        add(&sum, tree(lane));
     }
-    return first + sum / (double)t->shape.length;
+    return first + (sum.sum + sum.rest) / (double)t->shape.length;
 }
 
 /* 1 / the row's scale; the mean becomes the exact one but for a rounding. */
@@ -63,25 +81,27 @@ static double settle(const ks_norm_task *t, int64_t row, double *mean)
 {
     const ks_norm_shape *s = &t->shape;
     const double length = (double)s->length;
-    double sum = 0, squares = 0;
-    for (int64_t i = 0; i < s->length;) {
-        const int64_t end = leaf_end(i, s->length);
-        double leaf = 0, leaf_squares = 0;
-        for (; i < end; i++) {
+    total sum = {0}, squares = {0};
+    for (int64_t from = 0; from < s->length; from += LEAF) {
+        const int64_t end = leaf_end(from, s->length);
+        double lane[LANES] = {0}, lane_squares[LANES] = {0};
+        for (int64_t i = from; i < end; i++) {
             const double d = sum_at(t, row, i) - *mean;
-            leaf += d;
-            leaf_squares += d * d;
+            lane[i % LANES] += d;
+            lane_squares[i % LANES] += d * d;
         }
-        sum += leaf;
-        squares += leaf_squares;
+        add(&sum, tree(lane));
+        add(&squares, tree(lane_squares));
     }
+    double all = squares.sum + squares.rest;
     if (s->centred) {
-        *mean += sum / length;
-        squares -= sum * (sum / length);
-        if (squares < 0) squares = 0;
+        const double away = sum.sum + sum.rest;
+        *mean += away / length;
+        all -= away * (away / length);
+        if (all < 0) all = 0;
     }
-    if (s->averaged) return 1 / sqrt(squares / length + s->eps);
-    const double norm = sqrt(squares);
+    if (s->averaged) return 1 / sqrt(all / length + s->eps);
+    const double norm = sqrt(all);
     return 1 / (norm < s->eps ? s->eps : norm);
 }
 
