@@ -429,7 +429,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, attention_floats_ctas(EACH,
     for (int64_t at = blockIdx.x; at < a.units * a.tiles * a.splits; at += gridDim.x) {
         const attention_item w = attention_item_of(site, a, job, at, ROWS, KEYS);
         const ks_attention_range common =
-            attention_common_range(a.s, w.row, (int)min((int64_t)ROWS, a.rows - w.row), w.keys);
+            attention_common<int64_t>(a.s, w.row, (int)min((int64_t)ROWS, a.rows - w.row), w.keys);
         attention_floats_rows<EACH, COLUMNS> mine;
         mine.clear();
         t.open(w);

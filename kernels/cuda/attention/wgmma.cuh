@@ -128,17 +128,6 @@ struct attention_stages {
 
 /* --- a warpgroup's rows ---------------------------------------------------------------------------------------------- */
 
-/* The keys that all rows of [first, first + count) take. */
-__device__ __forceinline__ ks_attention_range attention_common(const ks_attention_shape &s, int64_t first, int count,
-                                                               int64_t keys)
-{
-    const int64_t query = first - attention_over<uint32_t>(first, s.queries) * s.queries, last = query + count - 1;
-    const bool one_head = last < s.queries;
-    ks_attention_range common = attention_range(s, one_head ? last : s.queries - 1, keys);
-    common.end = attention_range(s, one_head ? query : 0, keys).end;
-    return common;
-}
-
 /* A score is a product times a scale above 0, so that products have the scores' order. */
 __device__ __forceinline__ bool attention_is_plain(const ks_attention_shape &s)
 {
@@ -393,7 +382,8 @@ struct attention_work {
     {
         const int lane_id = threadIdx.x % KS_WARP;
         item = attention_item_of<uint32_t>(site, a, job, at, ATTENTION_WGMMA_ROWS, KEYS);
-        common = attention_common(a.s, item.row, (int)min((int64_t)ATTENTION_WGMMA_ROWS, a.rows - item.row), item.keys);
+        common = attention_common<uint32_t>(a.s, item.row, (int)min((int64_t)ATTENTION_WGMMA_ROWS, a.rows - item.row),
+                                            item.keys);
         row = item.row + threadIdx.x / KS_WARP * 16 + lane_id / 4;
         r[0] = attention_row_of<uint32_t>(a, item.batch, item.kv_head, row, item.keys);
         r[1] = attention_row_of<uint32_t>(a, item.batch, item.kv_head, row + 8, item.keys);

@@ -1,6 +1,6 @@
 /* The kernel of many neighbouring prefixes: a thread goes along the axis with one of them, SCAN_RUN steps at a time, all of which (a third of
- * those of 8 bytes) it has asked for before it looks at the first. Neighbouring threads have neighbouring prefixes, so each step of a warp is one stretch of memory; nothing
- * passes through shared memory, and no thread waits for another. */
+ * those of 8 bytes) it has asked for before it looks at the first. Neighbouring threads have neighbouring prefixes, so each step of a warp is
+ * one stretch of memory; nothing passes through shared memory, and no thread waits for another. */
 #ifndef KS_SCAN_COLUMNS_CUH
 #define KS_SCAN_COLUMNS_CUH
 

@@ -3,8 +3,8 @@
  * Chain    `columns` neighbouring prefixes that go along the axis together: all of `inner`, or a band of it.
  * Tile     so many steps of a chain: in shared memory, a CTA's or a warp's.
  * Run      `run` steps of one column: a thread's. A warp has 32 / columns runs side by side, each of all columns.
- * Table    (tiles.cuh) of a chain whose tiles are worked on at once: the state of each column behind each tile, each SCAN_RADIX tiles and each SCAN_RADIX
- *          of these. It has tiles + groups(tiles) + groups(groups(tiles)) entries, in this order. */
+ * Table    (tiles.cuh) of a chain whose tiles are worked on at once: the state of each column behind each tile, each SCAN_RADIX tiles and
+ *          each SCAN_RADIX of these. It has tiles + groups(tiles) + groups(groups(tiles)) entries, in this order. */
 #ifndef KS_SCAN_SHAPE_CUH
 #define KS_SCAN_SHAPE_CUH
 
@@ -14,9 +14,8 @@
 enum {
     SCAN_THREADS = 256,
     SCAN_WARPS = SCAN_THREADS / 32,
-    SCAN_RUN = 15, /* steps of a run, at most; odd, so that threads' runs begin in different banks */
-    SCAN_LONG_RUN =
-        21, /* of a warp's where joins cost more than elements, at most: of slots of 8 bytes, which 48 KB hold */
+    SCAN_RUN = 15,      /* steps of a run, at most; odd, so that threads' runs begin in different banks */
+    SCAN_LONG_RUN = 21, /* where joins cost more than elements: of slots of 8 bytes, which 48 KB hold */
     SCAN_RADIX = 32,
     SCAN_ROW_THREADS = 512, /* rows.cuh: of a CTA at most, of which an SM's registers suffice for so many: */
     SCAN_ROW_CTAS = 2,
