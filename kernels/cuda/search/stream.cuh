@@ -76,7 +76,7 @@ struct search_pass {
 
 /* The best of a part for each query of a group, in its places of the workspace, or behind what others have left. */
 __device__ __forceinline__ void search_leave_best(const search_shape &s, const search_state &state,
-                                                  const uint64_t *items, int queries, const search_pass &pass)
+                                                  const uint64_t *items, int queries, search_pass pass)
 {
     unsigned char *const workspace = pass.workspace;
     const int warps = blockDim.x / KS_WARP, lane_id = threadIdx.x % KS_WARP;
