@@ -229,7 +229,8 @@ static bool takes(const emulate_grid &g, uint64_t count)
     if (!g.cluster || g.cluster > 16 || g.grid.x % g.cluster) return false;
     if (!g.block.x || g.block.x > THREADS_MOST || g.block.x % WARP || g.block.y != 1 || g.block.z != 1) return false;
     if (g.shared_bytes > most || g.shared_bytes > std::min(chip.shared_optin, sizeof ks_dynamic)) return false;
-    const uint64_t on_sm = std::min<uint64_t>(2048 / g.block.x, chip.shared_sm / (g.shared_bytes + (1 << 10)));
+    /* 64 registers a thread, as kernels have whose CTAs wait for each other */
+    const uint64_t on_sm = std::min<uint64_t>(1024 / g.block.x, chip.shared_sm / (g.shared_bytes + (1 << 10)));
     return !g.together || count <= on_sm * (uint64_t)chip.sms;
 }
 

@@ -347,14 +347,15 @@ static int64_t items_of(const scan_launch &go)
     }
 }
 
-/* The grid, and what tiles at once take beside it. A launch of rows has CTAs that wait for each other, of all its jobs. */
+/* The grid, and what tiles at once take beside it. A launch of rows has CTAs that wait for each other, of all jobs of its bucket, which is a
+ * power of two: five jobs of a fifth of the room each would be eight. */
 static void plan_carries(const ks_chip *chip, const scan_launch &go, int64_t room, scan_algorithm *c, ks_cuda_plan *out)
 {
     int64_t jobs = KS_BATCH_MAX;
     c->grid = (int32_t)least(items_of(go), room);
     if (c->kind == SCAN_ROW) {
         out->counters = SCAN_MAIL_HEAD + (size_t)SCAN_MAIL_WORDS * SCAN_MAIL_ROUNDS * (size_t)c->grid;
-        jobs = least(jobs, room / c->grid);
+        while (jobs > 1 && jobs * c->grid > room) jobs /= 2;
     } else {
         out->workspace_bytes = (size_t)job_workspace(go);
         out->counters = (size_t)job_words(go.s.chains, c->tiles);
