@@ -79,9 +79,10 @@ backend daemons
 """
 
 
+# A request waits for none: it is 503 at once where all connections are taken, as by payloads whose ends have not come. Idle ones are taken first.
 VARNISH = """vcl 4.1;
 import std;
-backend daemon { .host = "127.0.0.1"; .port = "%(daemon)d"; .max_connections = 2; }
+backend daemon { .host = "127.0.0.1"; .port = "%(daemon)d"; .max_connections = 16; }
 sub vcl_recv { std.log("asked:" + req.http.X-Request-Id); return (pass); }
 sub vcl_backend_fetch { std.log("asked:" + bereq.http.X-Request-Id); }
 """
