@@ -44,6 +44,7 @@ struct ks_shard {
     /* this thread only: */
     bool drained, lost, captured, clean;
     bool crowded; /* more connections than a turn makes room for have come */
+    bool rests;   /* nothing runs since rest_since_ns */
     bool rests_shortly;
     int64_t now_ns, expired_ns, checked_ns, quiet_since_ns, rest_since_ns;
 };
@@ -172,11 +173,13 @@ static bool rests_awake(const ks_shard *shard)
     return shard->rests_shortly && is_short(shard);
 }
 
+/* What ends while jobs run is no rest: else the end of each seldom request's job would say that it came quickly. */
 static void note_rest(ks_shard *shard, bool happened)
 {
-    if (!happened && !ks_engine_running(shard->engine)) return;
-    if (happened) shard->rests_shortly = is_short(shard);
-    shard->rest_since_ns = shard->now_ns;
+    const bool runs = ks_engine_running(shard->engine);
+    if (happened && shard->rests) shard->rests_shortly = is_short(shard);
+    if (happened || runs) shard->rest_since_ns = shard->now_ns;
+    shard->rests = !runs;
 }
 
 /* How long nothing can happen without an event of a descriptor. */
