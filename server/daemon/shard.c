@@ -43,8 +43,8 @@ struct ks_shard {
     _Atomic int64_t turned_ns, drain_until_ns; /* behind the flag: compilers read several flags below in one load */
     /* this thread only: */
     bool drained, lost, captured, clean;
-    bool crowded; /* more connections than a turn makes room for have come */
-    bool rests;   /* nothing runs since rest_since_ns */
+    bool crowded;     /* more connections than a turn makes room for have come */
+    bool nothing_ran; /* since rest_since_ns */
     bool rests_shortly;
     int64_t now_ns, expired_ns, checked_ns, quiet_since_ns, rest_since_ns;
 };
@@ -177,9 +177,9 @@ static bool rests_awake(const ks_shard *shard)
 static void note_rest(ks_shard *shard, bool happened)
 {
     const bool runs = ks_engine_running(shard->engine);
-    if (happened && shard->rests) shard->rests_shortly = is_short(shard);
+    if (happened && shard->nothing_ran) shard->rests_shortly = is_short(shard);
     if (happened || runs) shard->rest_since_ns = shard->now_ns;
-    shard->rests = !runs;
+    shard->nothing_ran = !runs;
 }
 
 /* How long nothing can happen without an event of a descriptor. */

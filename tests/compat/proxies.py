@@ -79,7 +79,7 @@ backend daemons
 """
 
 
-# A request waits for none: it is 503 at once where all connections are taken, as by payloads whose ends have not come. Idle ones are taken first.
+# Varnish queues no request: where payloads whose ends have not come hold all connections, it answers 503 at once. Idle connections it takes first.
 VARNISH = """vcl 4.1;
 import std;
 backend daemon { .host = "127.0.0.1"; .port = "%(daemon)d"; .max_connections = 16; }

@@ -74,21 +74,21 @@ def measure(generator, busy_poll):
     return eager, seldom_s
 
 
-def tried(generator, busy_poll, is_it):
-    """The least of up to TRIES, once that is so of it: a busy host keeps a client waiting, and a shard for as long as a client rests."""
-    eager, seldom_s = None, None
+def tried(generator, busy_poll, suffices=lambda eager, seldom_s: True):
+    """The least of both over up to TRIES measurements, until they suffice: a busy host keeps a client waiting, and a shard for as long as a client rests."""
+    eager, seldom = [], []
     for _ in range(TRIES):
         now, now_s = measure(generator, busy_poll)
-        eager = now if eager is None else eager if now is None else min(eager, now)
-        seldom_s = now_s if seldom_s is None else min(seldom_s, now_s)
-        if eager is not None and is_it(eager, seldom_s):
+        eager += [] if now is None else [now]
+        seldom.append(now_s)
+        if eager and suffices(min(eager), min(seldom)):
             break
-    return eager, seldom_s
+    return min(eager, default=None), min(seldom)
 
 
 def main():
     generator = seed()
-    asleep, _ = tried(generator, "0", lambda eager, seldom_s: True)
+    asleep, _ = tried(generator, "0")
     check(asleep is not None, "no requests came quickly")
     if asleep is not None:
         awake, seldom_s = tried(generator, "%dms" % (POLL_S * 1e3), lambda eager, seldom_s: eager <= asleep * AWAKE and seldom_s < SELDOM_MOST_S)

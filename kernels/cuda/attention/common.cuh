@@ -84,12 +84,12 @@ __device__ __forceinline__ ks_attention_range attention_span(const ks_attention_
     return span;
 }
 
-/* What each of them takes. U: a number of a row. */
-template <typename U>
+/* What each of them takes. */
+template <class INDEX>
 __device__ __forceinline__ ks_attention_range attention_common(const ks_attention_shape &s, int64_t first, int count,
                                                                int64_t keys)
 {
-    const int64_t query = first - attention_over<U>(first, s.queries) * s.queries, last = query + count - 1;
+    const int64_t query = first - attention_over<INDEX>(first, s.queries) * s.queries, last = query + count - 1;
     const bool one_head = last < s.queries;
     ks_attention_range common = attention_range(s, one_head ? last : s.queries - 1, keys);
     common.end = attention_range(s, one_head ? query : 0, keys).end;
