@@ -183,11 +183,16 @@ static void run_reference(const ks_spec *spec, const void *const *in, void *out)
     free(scratch);
 }
 
+/* Of those that there are on slots that are copied, or -1; mapped ones have only some of them. */
+static int way_now = -1;
+
 static ks_status run_backend(int b, const ks_spec *spec, const void *const *in, void *out, ks_error *error)
 {
     const unsigned fixed = values_below(3) ? 0 : (unsigned)values_below(32) & spec->given;
+    op_path path = (op_path)values_below(3);
+    if (b && way_now > 0 && op_harness_candidates(harnesses[b], spec, path) <= way_now) path = OP_PATH_COPIES;
     op_harness_fix(harnesses[b], fixed && values_below(2) ? fixed | OP_HARNESS_PITCHED : fixed);
-    const ks_status status = op_harness_run(harnesses[b], spec, in, out, (op_path)values_below(3),
+    const ks_status status = op_harness_run(harnesses[b], spec, in, out, path,
                                             values_below(3) ? 1 : 1 + values_below(9), values_below(2), error);
     op_harness_fix(harnesses[b], 0);
     return status;
@@ -307,11 +312,12 @@ static int try_ways(const form *f)
     if (ks_op_matmul.resolve(&spec, &error) != KS_OK) fail_msg("%s", error.text);
     ks_spec_layout(&spec);
     const int ways = op_harness_candidates(harness, &spec, OP_PATH_COPIES);
-    for (int way = 0; way < ways; way++) {
-        op_harness_choose(harness, way);
+    for (way_now = 0; way_now < ways; way_now++) {
+        op_harness_choose(harness, way_now);
         try_form(f);
     }
-    op_harness_choose(harness, -1);
+    way_now = -1;
+    op_harness_choose(harness, way_now);
     return ways;
 }
 

@@ -137,7 +137,7 @@ typedef struct narrow_way {
     double us;
 } narrow_way;
 
-enum { WAYS_MOST = NARROW_WGMMA_ROWS + 2 };
+enum { WAYS_MOST = NARROW_WGMMA_ROWS + 3 };
 static_assert((int)WAYS_MOST <= (int)NARROW_WAYS_MOST, "a list has room for all");
 
 /* All there are, by rising time; returns how many. */
@@ -154,6 +154,8 @@ static int list_ways(const ks_chip *chip, const ks_spec *spec, narrow_way *out)
             way.us = narrow_wgmma_choose(chip, spec, args, row, &way.algorithm);
         else if (row == NARROW_WGMMA_ROWS)
             way.us = narrow_strip_choose(chip, spec, args, &way.algorithm);
+        else if (row == NARROW_WGMMA_ROWS + 1)
+            way.us = narrow_direct_choose(chip, spec, args, &way.algorithm);
         if (way.us <= 0) continue;
         int at = count++;
         for (; at > 0 && out[at - 1].us > way.us; at--) out[at] = out[at - 1];
@@ -186,28 +188,33 @@ static void plan_way(const ks_chip *chip, const ks_spec *spec, const narrow_algo
         narrow_wgmma_plan(chip, spec, args_of(spec, c), c, out);
     else if (c.strip)
         narrow_strip_plan(spec, args_of(spec, c), c, out);
+    else if (c.direct)
+        narrow_direct_plan(spec, args_of(spec, c), c, out);
     else
         plan_tile(spec, c, out);
     memcpy(out->algorithm, &c, sizeof c);
 }
 
-/* Jobs of a few bytes share a launch on mapped slots, which gains more than any kernel. */
-static bool shares(const ks_chip *chip, const ks_spec *spec, const narrow_algorithm &tile)
+/* Bytes, in and out together. Jobs of so few share a launch on mapped slots, which gains more than any kernel. */
+enum { SHARED_MOST = 64 << 10 };
+
+static bool shares(const ks_chip *chip, const ks_spec *spec, const narrow_algorithm &c)
 {
     ks_cuda_plan plan;
-    plan_way(chip, spec, tile, &plan);
-    return plan.once && !ks_spec_fixed(spec);
+    plan_way(chip, spec, c, &plan);
+    return plan.once && !ks_spec_fixed(spec) && ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec) <= SHARED_MOST;
 }
 
 int narrow_candidates(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, int most)
 {
     narrow_way ways[WAYS_MOST];
     const int count = list_ways(chip, spec, ways);
-    for (int i = 1; i < count; i++) {
+    for (int i = 0; i < count; i++) {
         const narrow_way way = ways[i];
         if (way.algorithm.wgmma || way.algorithm.strip || !shares(chip, spec, way.algorithm)) continue;
         memmove(ways + 1, ways, (size_t)i * sizeof *ways);
         ways[0] = way;
+        break;
     }
     for (int i = 0; i < count && i < most; i++) plan_way(chip, spec, ways[i].algorithm, &out[i]);
     return count < most ? count : most;
@@ -244,6 +251,7 @@ cudaError_t narrow_launch(const ks_chip *chip, const ks_spec *spec, const void *
     const bool integers = spec->in[0].dtype == KS_INT8;
     cudaError_t status = c.wgmma    ? narrow_wgmma_launch(chip, spec, args, c, site, stream)
                          : c.strip  ? narrow_strip_launch(spec, args, c, site, stream)
+                         : c.direct ? narrow_direct_launch(spec, args, c, site, bucket, stream)
                          : integers ? start_tile<int32_t>(c, args, site, bucket, stream)
                                     : start_tile<float>(c, args, site, bucket, stream);
     if (status == cudaSuccess)

@@ -15,9 +15,10 @@ struct narrow_algorithm {
     uint8_t mark, wide; /* wide: tiles of 128 x 128; else 64 x 64 */
     int16_t splits;     /* slices of K, which a second launch adds in order */
     int32_t grid;
-    int64_t slice; /* values of K */
-    int32_t wgmma; /* 0: tile.cuh's kernel, or strip.cuh's; else a row of wgmma.cu, plus 1 */
-    int32_t strip; /* 0, or the rows of strip.cuh's kernel */
+    int64_t slice;  /* values of K */
+    int32_t wgmma;  /* 0: another kernel; else a row of wgmma.cu, plus 1 */
+    int32_t strip;  /* 0, or the rows of strip.cuh's kernel */
+    int32_t direct; /* 0, or the warps that share a slab of direct.cuh's kernel; all 0: tile.cuh's */
 };
 
 /* An operand, as rows that are multiplied along K. */
@@ -74,6 +75,12 @@ double narrow_strip_choose(const ks_chip *chip, const ks_spec *spec, const narro
 void narrow_strip_plan(const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c, ks_cuda_plan *out);
 cudaError_t narrow_strip_launch(const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c,
                                 const ks_site &site, cudaStream_t stream);
+
+/* direct.cu. The warps that share a slab, and the predicted time; 0: it cannot. */
+double narrow_direct_choose(const ks_chip *chip, const ks_spec *spec, const narrow_args &args, narrow_algorithm *out);
+void narrow_direct_plan(const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c, ks_cuda_plan *out);
+cudaError_t narrow_direct_launch(const ks_spec *spec, const narrow_args &args, const narrow_algorithm &c,
+                                 const ks_site &site, int bucket, cudaStream_t stream);
 
 enum { NARROW_WGMMA_ROWS = 5 };
 /* wgmma.cu. A row's best slices of K, and their predicted time; 0: it cannot. */
