@@ -17,14 +17,16 @@
 struct attention_shape {
     ks_attention_shape s;
     uint64_t query, key, value, mask, lengths, out, lse;
-    int64_t unit, units;    /* the first one of the launch, and how many */
-    int64_t rows, tiles;    /* of a unit */
-    int64_t part;           /* keys of a split, a multiple of a block's */
-    int64_t each, more;     /* apart: pieces of a CTA, and how many CTAs have one more */
-    int32_t splits, stages; /* stages: of the ring */
-    bool vectors;           /* rows of query, key and value start on 16 bytes and are whole vectors of 16 */
-    bool joins;             /* the last CTA of a unit merges its splits */
-    bool starts, ends;      /* of a request's launches the first, the last */
+    int64_t unit, units;      /* the first one of the launch, and how many */
+    int64_t rows, tiles;      /* of a unit */
+    int64_t part;             /* keys of a split, a multiple of a block's */
+    int64_t each, more;       /* apart: pieces of a CTA, and how many CTAs have one more */
+    int32_t splits, stages;   /* stages: of the ring */
+    int64_t heads, head_rows; /* wgmma: of a unit, whose tiles end with each */
+    int64_t together;         /* wgmma: units whose tiles are mixed, the longest first */
+    bool vectors;             /* rows of query, key and value start on 16 bytes and are whole vectors of 16 */
+    bool joins;               /* the last CTA of a unit merges its splits */
+    bool starts, ends;        /* of a request's launches the first, the last */
 };
 
 /* By value to the kernels that copy by tensor maps, which hold addresses. */
@@ -121,10 +123,10 @@ __device__ __forceinline__ attention_row attention_row_of(const attention_shape 
     return r;
 }
 
-/* A product becomes a score: -inf where the key is not taken. */
-template <class T>
-__device__ __forceinline__ float attention_score(const attention_shape &a, const ks_job_sides &job,
-                                                 const attention_row &r, int64_t key, float product, bool *taken)
+/* A product becomes a score: -inf where the key is not taken. ROW: has an attention_row's range and mask. */
+template <class T, class ROW>
+__device__ __forceinline__ float attention_score(const attention_shape &a, const ks_job_sides &job, const ROW &r,
+                                                 int64_t key, float product, bool *taken)
 {
     float z = product * (float)a.s.scale;
     *taken = key >= r.range.first && key < r.range.end;

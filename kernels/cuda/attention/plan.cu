@@ -16,6 +16,7 @@ enum {
     PART = 64,              /* keys */
     WHOLE = 128,            /* keys, at most, of rows that are not split: the merge would take longer than they do */
     STAGES = 4,             /* of a ring, at most */
+    MIXED_TILES = 8,        /* causal tiles of a head, at most, whose units follow each other */
     RING_BYTES = 72 << 10,  /* of one, about: two CTAs and more on an SM */
     MAPPED_AGAIN = 64 << 10 /* bytes that may be read more than once over the link */
 };
@@ -115,6 +116,20 @@ static bool choose_memory(const ks_chip *chip, const ks_attention_shape &s, atte
     return c->shared_bytes <= room;
 }
 
+/* wgmma: the heads whose rows no tile has together. A causal tile of two heads would have the last rows of one and the first ones of the other:
+ * it takes all keys, and selects those of each block. */
+static int64_t heads_of(const ks_attention_shape &s, const attention_algorithm &c)
+{
+    return c.wgmma && s.causal != KS_ATTENTION_ALL && s.queries >= c.tile ? s.group : 1;
+}
+
+/* Of a unit. */
+static int64_t tiles_of(const ks_attention_shape &s, const attention_algorithm &c)
+{
+    const int64_t heads = heads_of(s, c);
+    return heads * over(s.group / heads * s.queries, c.tile);
+}
+
 static bool choose(const ks_chip *chip, const ks_attention_shape &s, attention_algorithm *c)
 {
     const int64_t rows = s.group * s.queries, units = s.batches * s.kv_heads;
@@ -130,10 +145,13 @@ static bool choose(const ks_chip *chip, const ks_attention_shape &s, attention_a
     const size_t bytes = unit_bytes(s, *c);
     c->units = bytes ? most(1, least(units, (int64_t)(chip->workspace_bytes / bytes))) : units;
     if (c->apart) c->units = least(c->units, INT32_MAX / (int)SPLITS); /* its pieces are counted in 32 bits */
-    c->grid = most(1, least(c->units * over(rows, c->tile) * c->splits, INT32_MAX));
+    c->grid = most(1, least(c->units * tiles_of(s, *c) * c->splits, INT32_MAX));
     c->joins = c->apart && c->splits > 1 && c->units <= (int)KS_COUNTERS_MAX / (int)KS_BATCH_MAX;
     if (!choose_memory(chip, s, c)) return false;
     if (c->wgmma) c->grid = least(c->grid, chip->sms); /* copies run ahead into a CTA's next tile */
+    c->together = 1; /* neighbours that share keys gain more than the order, where heads have few tiles */
+    if (s.causal != KS_ATTENTION_ALL && s.queries > MIXED_TILES * c->tile)
+        c->together = most(1, least(c->units, (int64_t)chip->l2_bytes / (s.keys * (s.depth + s.value_depth) * 2)));
     if (c->apart) /* a CTA's next piece is under way while it ends one: as many as run at a time */
         c->grid =
             least(c->grid,
@@ -156,7 +174,10 @@ attention_launch attention_launch_of(const ks_spec *spec, const attention_algori
     a.out = spec->out[0].offset;
     a.lse = spec->outputs > 1 ? spec->out[1].offset : 0; /* a plan's spec ends with the outputs that it has */
     a.rows = a.s.group * a.s.queries;
-    a.tiles = over(a.rows, c.tile);
+    a.tiles = tiles_of(a.s, c);
+    a.together = c.together;
+    a.heads = heads_of(a.s, c);
+    a.head_rows = a.rows / a.heads;
     a.part = c.part;
     a.splits = c.splits;
     a.stages = c.stages;

@@ -8,6 +8,7 @@
 /* Splits and blocks are fixed by the shape of one batch, so that its bits follow from it alone; the rest changes none. */
 struct attention_algorithm {
     int64_t part, units, grid; /* units: of a launch */
+    int64_t together;          /* likewise, whose tiles are mixed */
     int32_t splits, tile, columns, stages, shared_bytes;
     bool apart, wgmma, joins; /* joins: no launch of its own merges splits */
 };

@@ -134,6 +134,20 @@ __device__ __forceinline__ bool attention_is_plain(const ks_attention_shape &s)
     return s.softcap == 0 && !(s.masked && s.mask_dtype != KS_BOOL) && s.scale >= 1e-30 && s.scale <= 1e30;
 }
 
+/* Which keys a row takes. */
+struct attention_wgmma_takes {
+    struct {
+        int first, end;
+    } range;
+    int64_t mask;
+
+    __device__ __forceinline__ void set(const attention_row &r)
+    {
+        range = {(int)r.range.first, (int)r.range.end};
+        mask = r.mask;
+    }
+};
+
 template <class T, int COLUMNS>
 struct attention_group {
     using TILE = attention_tile<COLUMNS>;
@@ -173,15 +187,14 @@ struct attention_group {
     }
     /* Products that a row does not take become -inf; where they are not plain, the others scores. first: the first key's number. */
     __device__ __forceinline__ void select(const attention_shape &a, const ks_job_sides &job,
-                                           const attention_row (&r)[2], int64_t first, bool plain)
+                                           const attention_wgmma_takes (&r)[2], int first, bool plain)
     {
         const int pair = threadIdx.x % 4 * 2;
         taken = 0;
         if (plain && !a.s.masked) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const int from = (int)min(max(r[h].range.first - first, (int64_t)0), (int64_t)TILE::KEYS) - pair,
-                          to = (int)min(max(r[h].range.end - first, (int64_t)0), (int64_t)TILE::KEYS) - pair;
+                const int from = r[h].range.first - first - pair, to = r[h].range.end - first - pair;
 #pragma unroll
                 for (int i = 0; i < TILES * 2; i++) {
                     const int at = i / 2 * 8 + i % 2;
@@ -195,7 +208,7 @@ struct attention_group {
 #pragma unroll
         for (int i = 0; i < TILES * 4; i++) {
             const int h = i / 2 % 2;
-            const int64_t key = first + i / 4 * 8 + pair + i % 2;
+            const int key = first + i / 4 * 8 + pair + i % 2;
             bool takes;
             if (plain) {
                 takes = key >= r[h].range.first && key < r[h].range.end && (job.in + a.mask)[r[h].mask + key] != 0;
@@ -302,16 +315,65 @@ __device__ __forceinline__ void attention_clean(attention_group<T, COLUMNS> &min
     mm_barrier_sync<ATTENTION_BARRIER_ALL, TILE::CONSUMERS>();
 }
 
+/* --- tiles ----------------------------------------------------------------------------------------------------------- */
+
+/* Rows [row, stop) of a key head, the keys [first, end) that some of them take, and those that each takes. Counted in 32 bits, of which
+ * registers are few. */
+struct attention_wgmma_tile {
+    int batch, kv_head, row, stop, keys, first, end, common_first, common_end;
+};
+
+/* A CTA's tile of a round, of which every other one goes the other way: what is longer comes first, so that this evens out. */
+__device__ __forceinline__ uint32_t attention_wgmma_at(uint32_t round)
+{
+    return round * gridDim.x + (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
+/* The longest tiles of all heads of a.together units come first, and units that share keys follow each other. */
+template <int KEYS>
+__device__ __forceinline__ attention_wgmma_tile attention_wgmma_tile_of(const ks_site &site, const attention_shape &a,
+                                                                        const ks_job_sides &job, uint32_t at)
+{
+    constexpr int ROWS = ATTENTION_WGMMA_ROWS;
+    const uint32_t all = (uint32_t)a.together * (uint32_t)a.tiles, heads = (uint32_t)a.heads, place = at / all;
+    const uint32_t units = min((uint32_t)a.together, (uint32_t)a.units - place * (uint32_t)a.together);
+    const uint32_t within = at - place * all, depth = within / (units * heads), rest = within - depth * units * heads;
+    const uint32_t unit = rest / heads, head = rest - unit * heads;
+    const uint32_t number = (uint32_t)a.unit + place * (uint32_t)a.together + unit;
+    attention_wgmma_tile t;
+    t.batch = (int)(number / (uint32_t)a.s.kv_heads);
+    t.kv_head = (int)(number - (uint32_t)t.batch * (uint32_t)a.s.kv_heads);
+    t.keys = (int)attention_keys(site, a, job, t.batch);
+    t.row = (int)head * (int)a.head_rows + ((int)((a.head_rows - 1) / ROWS) - (int)depth) * ROWS;
+    t.stop = min(t.row + ROWS, ((int)head + 1) * (int)a.head_rows);
+    const ks_attention_range span = attention_span<uint32_t>(a.s, t.row, t.stop - t.row, t.keys),
+                             common = attention_common<uint32_t>(a.s, t.row, t.stop - t.row, t.keys);
+    t.first = (int)span.first / KEYS * KEYS;
+    t.end = (int)span.end;
+    t.common_first = (int)common.first;
+    t.common_end = (int)common.end;
+    return t;
+}
+
+__device__ __forceinline__ attention_row attention_wgmma_row(const attention_shape &a, const attention_wgmma_tile &t,
+                                                             int row)
+{
+    attention_row r = attention_row_of<uint32_t>(a, t.batch, t.kv_head, min(row, t.stop - 1), t.keys);
+    r.there = row < t.stop;
+    if (!r.there) r.range.end = r.range.first;
+    return r;
+}
+
 /* A thread has half a row of the query. */
 template <class T, int COLUMNS>
 __device__ __forceinline__ void attention_load_query(const attention_shape &a, const ks_job_sides &job,
-                                                     const attention_item &w, int warpgroup, unsigned to)
+                                                     const attention_wgmma_tile &t, int warpgroup, unsigned to)
 {
     using TILE = attention_tile<COLUMNS>;
     const int row = threadIdx.x % 128 / 2;
-    const attention_row r = attention_row_of<uint32_t>(a, w.batch, w.kv_head, w.row + warpgroup * 64 + row, w.keys);
+    const attention_row r = attention_wgmma_row(a, t, t.row + warpgroup * 64 + row);
     const T *const from =
-        (const T *)(job.in + a.query) + w.batch * a.s.query.batch + r.head * a.s.query.head + r.query * a.s.query.row;
+        (const T *)(job.in + a.query) + t.batch * a.s.query.batch + r.head * a.s.query.head + r.query * a.s.query.row;
 #pragma unroll
     for (int i = 0; i < COLUMNS / 16; i++) {
         const int vector = i * 2 + threadIdx.x % 2;
@@ -327,18 +389,18 @@ __device__ __forceinline__ void attention_load_query(const attention_shape &a, c
 
 template <class T, int COLUMNS>
 __device__ __forceinline__ void attention_put_group(const attention_shape &a, const ks_job_sides &job,
-                                                    const attention_item &w, int64_t row, float unit,
+                                                    const attention_wgmma_tile &t, int row, float unit,
                                                     const attention_group<T, COLUMNS> &of)
 {
     const int pair = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const attention_row r = attention_row_of<uint32_t>(a, w.batch, w.kv_head, row + 8 * h, w.keys);
+        const attention_row r = attention_wgmma_row(a, t, row + 8 * h);
         if (!r.there) continue;
         const bool nothing = attention_is_nothing(of.most[h], of.total[h]);
         const float each = 1 / of.total[h], none = a.s.nan_rows ? NAN : 0;
-        T *const out = attention_out<T>(a, job, w.batch, r) + pair;
-        if (pair == 0) attention_put_lse(a, job, w.batch, r, of.most[h] * unit, of.total[h]);
+        T *const out = attention_out<T>(a, job, t.batch, r) + pair;
+        if (pair == 0) attention_put_lse(a, job, t.batch, r, of.most[h] * unit, of.total[h]);
 #pragma unroll
         for (int f = 0; f < COLUMNS / 8; f++) {
             if (f * 8 >= a.s.value_depth) break;
@@ -356,14 +418,14 @@ __device__ __forceinline__ void attention_fill_all(const ks_site &site, const at
                                                    const attention_maps &maps, const ks_job_sides &job,
                                                    attention_stages<COLUMNS> ring)
 {
+    const uint32_t tiles = (uint32_t)(a.units * a.tiles);
 #pragma unroll 1
-    for (int64_t at = blockIdx.x; at < a.units * a.tiles; at += gridDim.x) {
-        const attention_item w =
-            attention_item_of<uint32_t>(site, a, job, at, ATTENTION_WGMMA_ROWS, attention_tile<COLUMNS>::KEYS);
+    for (uint32_t round = 0, at; (at = attention_wgmma_at(round)) < tiles; round++) {
+        const attention_wgmma_tile t = attention_wgmma_tile_of<attention_tile<COLUMNS>::KEYS>(site, a, job, at);
 #pragma unroll 1
-        for (int64_t first = w.first; first < w.end; first += attention_tile<COLUMNS>::KEYS) {
-            ring.fill(0, &maps.key, (int)first, (int)w.kv_head, (int)w.batch);
-            ring.fill(1, &maps.value, (int)first, (int)w.kv_head, (int)w.batch);
+        for (int first = t.first; first < t.end; first += attention_tile<COLUMNS>::KEYS) {
+            ring.fill(0, &maps.key, first, t.kv_head, t.batch);
+            ring.fill(1, &maps.value, first, t.kv_head, t.batch);
             ring.next();
         }
     }
@@ -372,31 +434,27 @@ __device__ __forceinline__ void attention_fill_all(const ks_site &site, const at
 /* What a consumer knows of its tile. */
 template <int KEYS>
 struct attention_work {
-    attention_item item;
-    ks_attention_range common;
-    int64_t row; /* of this thread, the first one */
-    attention_row r[2];
+    attention_wgmma_tile tile;
+    int row; /* of this thread, the first one */
+    attention_wgmma_takes r[2];
 
     __device__ __forceinline__ attention_work(const ks_site &site, const attention_shape &a, const ks_job_sides &job,
-                                              int64_t at)
+                                              uint32_t at)
     {
         const int lane_id = threadIdx.x % KS_WARP;
-        item = attention_item_of<uint32_t>(site, a, job, at, ATTENTION_WGMMA_ROWS, KEYS);
-        common = attention_common<uint32_t>(a.s, item.row, (int)min((int64_t)ATTENTION_WGMMA_ROWS, a.rows - item.row),
-                                            item.keys);
-        row = item.row + threadIdx.x / KS_WARP * 16 + lane_id / 4;
-        r[0] = attention_row_of<uint32_t>(a, item.batch, item.kv_head, row, item.keys);
-        r[1] = attention_row_of<uint32_t>(a, item.batch, item.kv_head, row + 8, item.keys);
+        tile = attention_wgmma_tile_of<KEYS>(site, a, job, at);
+        row = tile.row + (int)threadIdx.x / KS_WARP * 16 + lane_id / 4;
+        for (int h = 0; h < 2; h++) r[h].set(attention_wgmma_row(a, tile, row + 8 * h));
     }
     /* Each row takes all keys of the block. */
-    __device__ __forceinline__ bool is_whole(const attention_shape &a, int64_t first) const
+    __device__ __forceinline__ bool is_whole(const attention_shape &a, int first) const
     {
-        return !a.s.masked && common.first <= first && common.end >= first + KEYS;
+        return !a.s.masked && tile.common_first <= first && tile.common_end >= first + KEYS;
     }
     /* A key that is there is not taken by some row. */
-    __device__ __forceinline__ bool leaves(const attention_shape &a, int64_t first) const
+    __device__ __forceinline__ bool leaves(const attention_shape &a, int first) const
     {
-        return a.s.masked || common.first > first || common.end < min(first + KEYS, a.s.keys);
+        return a.s.masked || tile.common_first > first || tile.common_end < min(first + KEYS, (int)a.s.keys);
     }
 };
 
@@ -412,25 +470,26 @@ __device__ __forceinline__ void attention_take_all(const ks_site &site, const at
     const float unit = plain ? (float)a.s.scale : 1.0f, factor = unit * ATTENTION_LOG2_E;
     const unsigned query = queries + warpgroup * TILE::QUERY_GROUP;
     if (warpgroup == 1) mm_barrier_join_at(other, TILE::CONSUMERS);
+    const uint32_t tiles = (uint32_t)(a.units * a.tiles);
 #pragma unroll 1
-    for (int64_t at = blockIdx.x; at < a.units * a.tiles; at += gridDim.x) {
+    for (uint32_t round = 0, at; (at = attention_wgmma_at(round)) < tiles; round++) {
         const attention_work<TILE::KEYS> w(site, a, job, at);
         attention_group<T, COLUMNS> mine;
         mine.clear();
-        if (w.item.first < w.item.end) {
-            attention_load_query<T, COLUMNS>(a, job, w.item, warpgroup, query);
+        if (w.tile.first < w.tile.end) {
+            attention_load_query<T, COLUMNS>(a, job, w.tile, warpgroup, query);
             ring.wait_keys();
             mm_wgmma_fence();
             mine.multiply(query, ring.keys());
             mm_wgmma_wait<0>();
             mm_wgmma_settle(mine.score);
             ring.give_keys();
-            if (!plain || !w.is_whole(a, w.item.first)) mine.select(a, job, w.r, w.item.first, plain);
+            if (!plain || !w.is_whole(a, w.tile.first)) mine.select(a, job, w.r, w.tile.first, plain);
             mine.weigh(factor);
             mine.round_weights();
-            int64_t first = w.item.first + TILE::KEYS;
+            int first = w.tile.first + TILE::KEYS;
 #pragma unroll 1
-            for (; first < w.item.end; first += TILE::KEYS) {
+            for (; first < w.tile.end; first += TILE::KEYS) {
                 attention_stages<COLUMNS> before = ring;
                 ring.next();
                 before.wait_values();
@@ -473,7 +532,7 @@ __device__ __forceinline__ void attention_take_all(const ks_site &site, const at
             ring.next();
             mine.end();
         }
-        attention_put_group<T, COLUMNS>(a, job, w.item, w.row, unit, mine);
+        attention_put_group<T, COLUMNS>(a, job, w.tile, w.row, unit, mine);
     }
     if (warpgroup == 0) mm_barrier_sync_at(turn, TILE::CONSUMERS);
 }
