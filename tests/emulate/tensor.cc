@@ -4,6 +4,7 @@
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
 #include "cudaTypedefs.h"
+#include "worker.h"
 
 #include "ops/numbers/fp8.h"
 
@@ -17,20 +18,40 @@ static int size_of(emulate_type type)
     return type == EMULATE_TF32 ? 4 : type >= EMULATE_INT8 ? 1 : 2;
 }
 
-/* Element `index` from there on. */
-static float element(emulate_type type, const unsigned char *at, int index)
+/* Every number of 8 bits, looked up as FP16's are. */
+struct bytes_values {
+    float of[3][256];
+
+    bytes_values()
+    {
+        for (int code = 0; code < 256; code++) {
+            of[0][code] = (float)(int8_t)code;
+            of[1][code] = ks_fp8_to_float(ks_fp8_e4m3, (uint8_t)code);
+            of[2][code] = ks_fp8_to_float(ks_fp8_e5m2, (uint8_t)code);
+        }
+    }
+};
+static const bytes_values values_of_bytes;
+
+/* `count` elements that lie one behind the other; to: `step` apart. */
+static void decode(emulate_type type, const unsigned char *at, int count, float *to, int step)
 {
     if (type == EMULATE_TF32) {
         uint32_t word;
-        memcpy(&word, at + index * 4, sizeof word);
-        return __uint_as_float(word & 0xFFFFE000u); /* the low bits are not looked at */
+        for (int i = 0; i < count; i++) {
+            memcpy(&word, at + i * 4, sizeof word);
+            to[i * step] = __uint_as_float(word & 0xFFFFE000u); /* the low bits are not looked at */
+        }
+    } else if (type >= EMULATE_INT8) {
+        const float *of = values_of_bytes.of[type - EMULATE_INT8];
+        for (int i = 0; i < count; i++) to[i * step] = of[at[i]];
+    } else {
+        uint16_t bits;
+        for (int i = 0; i < count; i++) {
+            memcpy(&bits, at + i * 2, sizeof bits);
+            to[i * step] = type == EMULATE_FP16 ? __half2float({bits}) : __bfloat162float({bits});
+        }
     }
-    if (type == EMULATE_INT8) return (float)(int8_t)at[index];
-    if (type == EMULATE_E4M3) return ks_fp8_to_float(ks_fp8_e4m3, at[index]);
-    if (type == EMULATE_E5M2) return ks_fp8_to_float(ks_fp8_e5m2, at[index]);
-    uint16_t bits;
-    memcpy(&bits, at + index * 2, sizeof bits);
-    return type == EMULATE_FP16 ? __half2float({bits}) : __bfloat162float({bits});
 }
 
 /* --- a warp ---------------------------------------------------------------------------------------------------------- */
@@ -83,52 +104,69 @@ uint32_t emulate_transpose_block(uint32_t two)
     return line[lane % 4 * 2] | (uint32_t)line[lane % 4 * 2 + 1] << 16;
 }
 
-/* A lane's words as numbers: one or two of each. */
+/* A lane's words as numbers: one or two of each, one behind the other. */
 struct parts {
-    float of[6][2];
+    float of[12];
 };
 
 static parts parts_of(emulate_type type, const uint32_t *words, int count)
 {
     parts p = {};
-    for (int i = 0; i < count; i++)
-        for (int e = 0; e < 4 / size_of(type); e++) p.of[i][e] = element(type, (const unsigned char *)&words[i], e);
+    decode(type, (const unsigned char *)words, count * 4 / size_of(type), p.of, 1);
     return p;
 }
 
-/* What four lanes have of a row: their parts `at` and `next`, of the first and the second half of K. */
-static void row_of(float *out, emulate_type type, const unsigned char *warp, int row, int at, int next)
+/* What four lanes have of a row: their parts `at` and `next`, of the first and the second half of K. EACH: numbers of a word. */
+template <int EACH, typename Number>
+static void row_of(Number *out, int step, const unsigned char *warp, int row, int at, int next)
 {
-    const int each = 4 / size_of(type), half = 4 * each;
     for (int lane = 0; lane < 4; lane++) {
         const parts *p = (const parts *)(const void *)lane_of(warp, row * 4 + lane);
-        memcpy(&out[lane * each], p->of[at], (size_t)each * sizeof *out);
-        memcpy(&out[half + lane * each], p->of[next], (size_t)each * sizeof *out);
+        for (int e = 0; e < EACH; e++) {
+            out[(lane * EACH + e) * step] = p->of[at * EACH + e];
+            out[((4 + lane) * EACH + e) * step] = p->of[next * EACH + e];
+        }
     }
 }
 
-static float add_products(float sum, const float *a, const float *b, int count)
+/* Each sum is one of doubles, in the order of K, rounded once; sums side by side wait for each other's additions no more. */
+template <int EACH>
+static void add_products(float *c, const unsigned char *warp, int lane)
 {
-    double all = sum;
-    for (int k = 0; k < count; k++) all += (double)a[k] * (double)b[k];
-    return (float)all;
+    typedef double pair __attribute__((vector_size(16)));
+    enum { DEPTH = 8 * EACH };
+    double x[2][DEPTH], y[DEPTH][2];
+    for (int i = 0; i < 2; i++) {
+        row_of<EACH>(x[i], 1, warp, lane / 4, i, i + 2);
+        row_of<EACH>(&y[0][i], 2, warp, lane % 4 * 2 + i, 4, 5);
+    }
+    pair low = {c[0], c[1]}, high = {c[2], c[3]};
+    for (int k = 0; k < DEPTH; k++) {
+        const pair both = {y[k][0], y[k][1]};
+        low += x[0][k] * both;
+        high += x[1][k] * both;
+    }
+    for (int i = 0; i < 2; i++) {
+        c[i] = (float)low[i];
+        c[2 + i] = (float)high[i];
+    }
 }
 
 void emulate_mma(emulate_type type, float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
 {
     const uint32_t words[6] = {a[0], a[1], a[2], a[3], b0, b1};
-    const int lane = (int)threadIdx.x % 32, depth = 32 / size_of(type);
+    const int lane = (int)threadIdx.x % 32;
     const parts mine = parts_of(type, words, 6);
     const unsigned char *warp = emulate_warp(&mine, sizeof mine);
-    float x[2][16], y[2][16];
-    for (int i = 0; i < 2; i++) {
-        row_of(x[i], type, warp, lane / 4, i, i + 2);
-        row_of(y[i], type, warp, lane % 4 * 2 + i, 4, 5);
-    }
-    for (int i = 0; i < 4; i++) c[i] = add_products(c[i], x[i / 2], y[i % 2], depth);
+    if (type == EMULATE_TF32)
+        add_products<1>(c, warp, lane);
+    else
+        add_products<2>(c, warp, lane);
 }
 
 /* --- a warpgroup ----------------------------------------------------------------------------------------------------- */
+
+enum { DEPTH_BYTES = 32 }; /* of K that one instruction takes */
 
 /* Where value k of a row lies, as the descriptor tells. */
 struct place {
@@ -163,68 +201,150 @@ struct place {
         return emulate_swizzled(at, swizzle);
     }
 
-    /* The 32 bytes of a row that one instruction takes, as numbers. Along K 16 bytes lie together, whatever the swizzle. */
-    void read(emulate_type type, const unsigned char *window, uint32_t row, float *to) const
+    /* The 32 bytes that one instruction takes of a row, or of two rows: the second is behind the first, and lies beside it
+     * where rows do not lie along K. Along K 16 bytes lie together, whatever the swizzle. */
+    void read(const unsigned char *window, uint32_t row, int rows, unsigned char (*to)[DEPTH_BYTES]) const
     {
-        const uint32_t depth = 32 / (uint32_t)size, together = along ? depth / 2 : 1;
-        for (uint32_t k = 0; k < depth; k += together) {
+        if (along) {
+            for (int i = 0; i < rows; i++)
+                for (uint32_t half = 0; half < 2; half++)
+                    memcpy(to[i] + half * 16, window + (*this)(row + (uint32_t)i, half * 16 / (uint32_t)size), 16);
+            return;
+        }
+        for (uint32_t k = 0; k < DEPTH_BYTES / (uint32_t)size; k++) {
             const unsigned char *at = window + (*this)(row, k);
-            for (uint32_t i = 0; i < together; i++) to[k + i] = element(type, at, (int)i);
+            for (int i = 0; i < rows; i++) memcpy(to[i] + k * (uint32_t)size, at + i * size, (size_t)size);
         }
     }
 };
 
+/* Four columns of an operand: as they lie in shared memory, and as numbers. */
+struct emulate_columns {
+    emulate_type type;
+    unsigned char bytes[4][DEPTH_BYTES];
+    float of[DEPTH_BYTES][4];
+};
+enum {
+    COLUMNS_KEPT = 1024
+}; /* more than a warpgroup's threads look at in turn: 256 columns of 128 bytes, by four lanes */
+
+/* The threads of a warpgroup look at the same columns, each when it waits for its products: the numbers of those whose bytes are
+ * still the same are kept. With the worker, because noise is written over all that is a thread's own. */
+static const emulate_columns *numbers_of(emulate_type type, const unsigned char (*bytes)[DEPTH_BYTES], uint32_t at)
+{
+    worker *w = self;
+    if (!w->columns) w->columns = (emulate_columns *)calloc(COLUMNS_KEPT, sizeof *w->columns);
+    if (!w->columns) emulate_fault("no memory for columns");
+    emulate_columns *kept = &w->columns[(at * 0x9E3779B1u) >> 22];
+    static_assert(COLUMNS_KEPT == 1 << (32 - 22), "the hash has an index's bits");
+    if (kept->type == type && memcmp(kept->bytes, bytes, sizeof kept->bytes) == 0) return kept;
+    kept->type = type;
+    memcpy(kept->bytes, bytes, sizeof kept->bytes);
+    for (int i = 0; i < 4; i++) decode(type, bytes[i], DEPTH_BYTES / size_of(type), &kept->of[0][i], 4);
+    return kept;
+}
+
+/* What a thread multiplies: two rows, 8 apart, by two columns of each eight. */
+struct emulate_product_of {
+    emulate_type a, b;
+    float x[2][DEPTH_BYTES];
+    int lane, columns; /* columns: of the warpgroup's product */
+};
+
+/* Sums of two rows by four columns, in the order of K, as add_products has them. */
+static void add_four(double (*sums)[4], const emulate_product_of &p, const emulate_columns *y)
+{
+    typedef double pair __attribute__((vector_size(16)));
+    const int depth = DEPTH_BYTES / size_of(p.b);
+    pair sum[2][2];
+    memcpy(sum, sums, sizeof sum);
+    for (int k = 0; k < depth; k++) {
+        const float *at = y->of[k];
+        const pair first = {at[0], at[1]}, second = {at[2], at[3]};
+        for (int i = 0; i < 2; i++) {
+            const double x = p.x[i][k];
+            sum[i][0] += x * first;
+            sum[i][1] += x * second;
+        }
+    }
+    memcpy(sums, sum, sizeof sum);
+}
+
+/* d: as PTX lays it out. A sum of INT8's products is exact, and is added as a whole number. */
+template <typename Sum>
+static void multiply(const emulate_product_of &p, const place &b_at, Sum *d, bool first)
+{
+    const unsigned char *window = emulate_at(1024) - 1024;
+    const bool is_whole = std::is_same_v<Sum, int32_t>;
+    for (int eight = 0; eight < p.columns / 8; eight += 2) {
+        unsigned char bytes[4][DEPTH_BYTES] = {};
+        const uint32_t column = (uint32_t)(eight * 8 + p.lane % 4 * 2);
+        const int count = p.columns / 8 - eight > 1 ? 4 : 2;
+        for (int i = 0; i < count; i += 2) b_at.read(window, column + (uint32_t)i * 4, 2, bytes + i);
+        double sums[2][4] = {};
+        for (int i = 0; i < 2 && !first && !is_whole; i++)
+            for (int j = 0; j < count; j++) sums[i][j] = (double)d[(eight + j / 2) * 4 + i * 2 + j % 2];
+        add_four(sums, p, numbers_of(p.b, bytes, b_at(column, 0)));
+        for (int i = 0; i < 2; i++)
+            for (int j = 0; j < count; j++) {
+                Sum *sum = &d[(eight + j / 2) * 4 + i * 2 + j % 2];
+                *sum = (is_whole && !first ? *sum : 0) + (Sum)sums[i][j];
+            }
+    }
+}
+
+static emulate_product_of product_of(emulate_type a, emulate_type b, int columns)
+{
+    emulate_product_of p = {};
+    p.a = a;
+    p.b = b;
+    p.lane = (int)threadIdx.x % 32;
+    p.columns = columns;
+    return p;
+}
+
+/* This thread's rows, from shared memory. */
+static void read_rows(emulate_product_of *p, const place &a_at)
+{
+    unsigned char bytes[2][DEPTH_BYTES];
+    const unsigned char *window = emulate_at(1024) - 1024;
+    const int row = (int)threadIdx.x / 32 % 4 * 16 + p->lane / 4;
+    for (int i = 0; i < 2; i++) {
+        a_at.read(window, (uint32_t)(row + i * 8), 1, bytes + i);
+        decode(p->a, bytes[i], DEPTH_BYTES / size_of(p->a), p->x[i], 1);
+    }
+}
+
 void emulate_wgmma(emulate_type type, float *d, int n, emulate_operand a, const uint32_t *fed, emulate_operand b)
 {
-    struct rows {
-        float of[2][16];
-    } given = {};
-    const int lane = (int)threadIdx.x % 32, first = (int)threadIdx.x / 32 % 4 * 16 + lane / 4, column = lane % 4 * 2;
+    emulate_product_of given = product_of(type, type, n);
     if (fed) {
         const parts mine = parts_of(type, fed, 4);
         const unsigned char *warp = emulate_warp(&mine, sizeof mine);
-        for (int i = 0; i < 2; i++) row_of(given.of[i], type, warp, lane / 4, i, i + 2);
+        for (int i = 0; i < 2; i++)
+            if (type == EMULATE_TF32)
+                row_of<1>(given.x[i], 1, warp, given.lane / 4, i, i + 2);
+            else
+                row_of<2>(given.x[i], 1, warp, given.lane / 4, i, i + 2);
     }
     const bool held = fed;
     emulate_product([=] {
-        const int size = size_of(type), depth = 32 / size;
-        const place a_at(a, size), b_at(b, size);
-        const unsigned char *window = emulate_at(1024) - 1024;
-        rows x = given;
-        for (int i = 0; i < 2 && !held; i++) a_at.read(type, window, (uint32_t)(first + i * 8), x.of[i]);
-        for (int j = 0; j < n / 4; j++) {
-            float y[16];
-            b_at.read(type, window, (uint32_t)(j / 2 * 8 + column + j % 2), y);
-            for (int i = 0; i < 2; i++) {
-                float *sum = &d[j / 2 * 4 + i * 2 + j % 2];
-                *sum = add_products(*sum, x.of[i], y, depth);
-            }
-        }
+        emulate_product_of p = given;
+        if (!held) read_rows(&p, place(a, size_of(type)));
+        multiply(p, place(b, size_of(type)), d, false);
     });
 }
 
 void emulate_wgmma_8_bits(emulate_types types, void *d, int n, uint64_t a, uint64_t b, bool first)
 {
-    enum { DEPTH = 32 };
-    const int lane = (int)threadIdx.x % 32, row = (int)threadIdx.x / 32 % 4 * 16 + lane / 4, column = lane % 4 * 2;
     emulate_product([=] {
-        const place a_at({a, true}, 1), b_at({b, true}, 1);
-        const unsigned char *window = emulate_at(1024) - 1024;
-        float x[2][DEPTH], y[DEPTH];
-        for (int i = 0; i < 2; i++) a_at.read(types.a, window, (uint32_t)(row + i * 8), x[i]);
-        for (int j = 0; j < n / 4; j++) {
-            b_at.read(types.b, window, (uint32_t)(j / 2 * 8 + column + j % 2), y);
-            for (int i = 0; i < 2; i++) {
-                const int at = j / 2 * 4 + i * 2 + j % 2;
-                if (types.a == EMULATE_INT8) {
-                    int32_t *sum = (int32_t *)d + at;
-                    *sum = (first ? 0 : *sum) + (int32_t)add_products(0, x[i], y, DEPTH);
-                } else {
-                    float *sum = (float *)d + at;
-                    *sum = add_products(first ? 0 : *sum, x[i], y, DEPTH);
-                }
-            }
-        }
+        emulate_product_of p = product_of(types.a, types.b, n);
+        read_rows(&p, place({a, true}, 1));
+        const place b_at({b, true}, 1);
+        if (types.a == EMULATE_INT8)
+            multiply(p, b_at, (int32_t *)d, first);
+        else
+            multiply(p, b_at, (float *)d, first);
     });
 }
 

@@ -54,6 +54,8 @@ struct team {
 
 enum { MEETINGS = 16 };
 
+struct emulate_columns; /* tensor.cc */
+
 struct worker {
     fiber_state states[THREADS_MOST];
     fiber fibers[THREADS_MOST];
@@ -75,6 +77,7 @@ struct worker {
     team *cluster;
     int rank;
     unsigned char *dynamic, *rest; /* where shared memory lies */
+    emulate_columns *columns;      /* kept from one product to the next; NULL: there was none */
     void *home;                    /* where the CTA was begun: its stack's top */
     const std::function<void()> *kernel;
 };
