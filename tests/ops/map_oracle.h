@@ -68,7 +68,7 @@ static inline long double oracle_get(ks_dtype dtype, const void *data, int64_t i
         return values_unpack((uint16_t)(byte << 8), 10, 15);
     case KS_FP8E4M3: {
         const int exponent = byte >> 3 & 15, fraction = byte & 7;
-        const long double magnitude = exponent ? ldexpl(8 + fraction, exponent - 10) : ldexpl(fraction, -9);
+        const long double magnitude = exponent ? values_scale(8 + fraction, exponent - 10) : values_scale(fraction, -9);
         return (byte & 0x7F) == 0x7F ? (long double)NAN : byte & 0x80 ? -magnitude : magnitude;
     }
     default:
@@ -87,7 +87,7 @@ static inline long double oracle_round(ks_dtype dtype, long double x)
     if (isinf(x)) return is_fp8 ? copysignl(most, x) : x;
     (void)frexpl(x, &exponent);
     const int ulp = (exponent - 1 < least ? least : exponent - 1) - precision + 1;
-    const long double rounded = ldexpl(nearbyintl(ldexpl(x, -ulp)), ulp);
+    const long double rounded = values_scale_long(nearbyintl(values_scale_long(x, -ulp)), ulp);
     if (fabsl(rounded) <= most) return rounded;
     return copysignl(is_fp8 ? most : (long double)INFINITY, x);
 }
@@ -316,10 +316,10 @@ static inline long double oracle_error(ks_map_function f, bool is_double, bool n
     const int precision = is_double ? 53 : 24, least = is_double ? -1022 : -126;
     int exponent = least;
     if (y != 0 && isfinite(y)) (void)frexpl(y, &exponent);
-    const long double ulp = ldexpl(1, (exponent - 1 < least ? least : exponent - 1) - precision + 1);
+    const long double ulp = values_scale_long(1, (exponent - 1 < least ? least : exponent - 1) - precision + 1);
     long double error = oracle_ulps(f) * ulp;
-    if (f == KS_MAP_SIGMOID) error += ldexpl(1, least); /* its inverse may be too large */
-    if (activation) error = fabsl(x) * ldexpl(1, 2 - precision) + ulp;
+    if (f == KS_MAP_SIGMOID) error += values_scale_long(1, least); /* its inverse may be too large */
+    if (activation) error = fabsl(x) * values_scale_long(1, 2 - precision) + ulp;
     return narrow ? error + 0x1p-12L * fabsl(y) + 0x1p-126L : error;
 }
 
