@@ -8,6 +8,8 @@
 
 #include "ops/numbers/fp8.h"
 
+#include <algorithm>
+
 static const unsigned char *lane_of(const unsigned char *warp, int lane)
 {
     return warp + lane * EMULATE_EACH;
@@ -357,29 +359,42 @@ static uint32_t round_tf32(uint32_t word)
     return (word + 0xFFF + (word >> 13 & 1)) & 0xFFFFE000u;
 }
 
+/* 16 bytes of a row, of which as many as lie inside the tensor; the rest are zeros. from, first: of the row's element 0 and of this one. */
+static void copy_chunk(unsigned char *at, const CUtensorMap &map, const unsigned char *from, int64_t first)
+{
+    const int64_t size = map.element_bytes, last = first + 16 / size;
+    const int64_t begin = std::max<int64_t>(first, 0), end = std::min(last, (int64_t)map.dims[0]);
+    memset(at, 0, 16);
+    if (begin >= end) return;
+    memcpy(at + (begin - first) * size, from + begin * size, (size_t)((end - begin) * size));
+    if (map.type != CU_TENSOR_MAP_DATA_TYPE_TFLOAT32) return;
+    uint32_t words[4];
+    memcpy(words, at, sizeof words);
+    for (uint32_t &word : words) word = round_tf32(word);
+    memcpy(at, words, sizeof words);
+}
+
+/* By 16 bytes, which a box's rows are made of and swizzles keep together. */
 static void copy_box(uint32_t to, const CUtensorMap &map, emulate_corner from)
 {
     const int64_t size = map.element_bytes;
     const int first[4] = {from.x, from.y, from.z, from.w};
-    const uint32_t count = map.box[0] * map.box[1] * map.box[2] * map.box[3];
-    for (uint32_t n = 0; n < count; n++, to += (uint32_t)size) {
-        unsigned char *at = emulate_at(emulate_swizzled(to, map.swizzle));
+    const uint32_t rows = map.box[1] * map.box[2] * map.box[3];
+    for (uint32_t row = 0; row < rows; row++) {
         const unsigned char *source = map.base;
-        uint32_t left = n;
+        uint32_t left = row;
         bool inside = true;
-        for (int axis = 0; axis < 4; left /= map.box[axis++]) {
+        for (int axis = 1; axis < 4; left /= map.box[axis++]) {
             const int64_t place = (int64_t)first[axis] + left % map.box[axis];
             inside = inside && place >= 0 && place < (int64_t)map.dims[axis];
-            source += place * (axis ? (int64_t)map.strides[axis - 1] : size);
+            source += place * (int64_t)map.strides[axis - 1];
         }
-        memset(at, 0, (size_t)size);
-        if (!inside) continue;
-        memcpy(at, source, (size_t)size);
-        if (map.type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32) {
-            uint32_t word;
-            memcpy(&word, at, sizeof word);
-            word = round_tf32(word);
-            memcpy(at, &word, sizeof word);
+        for (int64_t x = 0; x < map.box[0]; x += 16 / size, to += 16) {
+            unsigned char *at = emulate_at(emulate_swizzled(to, map.swizzle));
+            if (inside)
+                copy_chunk(at, map, source, from.x + x);
+            else
+                memset(at, 0, 16);
         }
     }
 }
