@@ -87,7 +87,7 @@ static inline long double oracle_round(ks_dtype dtype, long double x)
     if (isinf(x)) return is_fp8 ? copysignl(most, x) : x;
     (void)frexpl(x, &exponent);
     const int ulp = (exponent - 1 < least ? least : exponent - 1) - precision + 1;
-    const long double rounded = values_scale_long(nearbyintl(values_scale_long(x, -ulp)), ulp);
+    const long double rounded = values_scale_long(rintl(values_scale_long(x, -ulp)), ulp);
     if (fabsl(rounded) <= most) return rounded;
     return copysignl(is_fp8 ? most : (long double)INFINITY, x);
 }

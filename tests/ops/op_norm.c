@@ -138,10 +138,10 @@ static long double allowed(const data *d, const row_oracle *o, long double n, lo
     const ks_dtype dtype = d->spec->in[0].dtype, out = d->spec->out[0].dtype;
     const bool wide = dtype == KS_FP64;
     const long double unit = wide ? 0x1p-53L : 0x1p-24L, mean = fabsl(o->mean) / o->divisor;
-    const long double leaf = wide ? log2l((long double)d->shape.length) + 4 : dtype == KS_FP32 ? 0 : 3;
+    const long double leaf = wide ? values_levels(d->shape.length) + 4 : dtype == KS_FP32 ? 0 : 3;
     long double bound = unit * (8 * fabsl(n * w) + 4 * fabsl(w) * mean + 2 * fabsl(b));
     if (d->shape.centred) bound += unit * leaf * fabsl(w) * (1 + mean);
-    if (wide) bound += unit * log2l((long double)d->shape.length) * fabsl(n * w);
+    if (wide) bound += unit * values_levels(d->shape.length) * fabsl(n * w);
     if (!wide) bound += 0x1p-149L / o->divisor * fabsl(w); /* the mean of subnormal elements is one */
     if (d->shape.activation > KS_ACTIVATION_RELU) {
         bound = 1.2L * bound + (wide ? 0x1p-50L : 0x1p-22L) * fabsl(z);

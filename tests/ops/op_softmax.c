@@ -52,6 +52,9 @@ static long double fallen(const oracle *o, long double element)
     return o->scale * (element - o->top);
 }
 
+/* Of the last row that oracle_row() has seen, as long as it is not NaN: the terms of its sum, which its elements are told by again. */
+static long double *terms_now;
+
 /* Of the row that starts at `at`. */
 static oracle oracle_row(const ks_spec *spec, const void *in, int64_t at, int64_t stride, int64_t length)
 {
@@ -68,9 +71,12 @@ static oracle oracle_row(const ks_spec *spec, const void *in, int64_t at, int64_
         o.top = values_get(dtype, in, at + i * stride);
     }
     o.nan |= isinf(o.max);
+    terms_now = realloc(terms_now, (size_t)(length + 1) * sizeof *terms_now);
+    assert_non_null(terms_now);
     long double lost = 0; /* by the sum so far: equal terms lose the same each time, in a long row units of a double */
     for (int64_t i = 0; i < length && !o.nan; i++) {
-        const long double term = expl(fallen(&o, values_get(dtype, in, at + i * stride))) - lost;
+        terms_now[i] = expl(fallen(&o, values_get(dtype, in, at + i * stride)));
+        const long double term = terms_now[i] - lost;
         const long double sum = o.sum + term;
         lost = sum - o.sum - term;
         o.sum = sum;
@@ -91,7 +97,7 @@ static bool near_enough(const ks_spec *spec, long double got, long double ref, l
     const long double u = values_roundoff(dtype), unit = dtype == KS_FP64 ? 0x1p-52L : 0x1p-23L;
     const long double grown = spec->params[SCALE].d == 1 ? 1 : 1.5L; /* one more rounding */
     const long double d = isinf(distance) ? 0 : fabsl(distance);
-    const long double levels = log2l((long double)spec->in[0].dims[spec->params[AXIS].i]);
+    const long double levels = values_levels(spec->in[0].dims[spec->params[AXIS].i]);
     long double bound =
         spec->params[LOG].i ? unit * (2 * (d + fabsl(log_sum) + 1) + levels / 2) : (grown * d + 8) * unit * fabsl(ref);
     bound += (dtype == KS_FP32 || dtype == KS_FP64 ? 0 : 1.01L * u * fabsl(ref)) + 2 * values_floor(dtype);
@@ -111,7 +117,7 @@ static void check_row(const ks_spec *spec, const void *in, const void *out, cons
     long double sum = 0;
     for (int64_t i = 0; i < length; i++) {
         const long double distance = fallen(&o, values_get(x->dtype, in, at + i * inner));
-        const long double want = o.nan ? (long double)NAN : o.log ? distance - o.log_sum : expl(distance) / o.sum;
+        const long double want = o.nan ? (long double)NAN : o.log ? distance - o.log_sum : terms_now[i] / o.sum;
         const long double got = values_get(x->dtype, out, at + i * inner);
         sum += got;
         if (near_enough(spec, got, want, distance, o.log_sum)) continue;
@@ -597,7 +603,7 @@ static bool selected_right(const ks_spec *spec, const oracle *o, long double z, 
     if (isnan(got) || isinf(want)) return false;
     const long double unit = dtype == KS_FP64 ? 0x1p-52L : 0x1p-23L;
     const long double reach = isinf(z) ? 0 : fabsl(z) + fabsl(o->max) + fabsl(distance);
-    const long double levels = log2l((long double)spec->in[0].dims[spec->params[AXIS].i]);
+    const long double levels = values_levels(spec->in[0].dims[spec->params[AXIS].i]);
     long double bound = o->log ? unit * (2 * (reach + fabsl(o->log_sum) + 1) + levels / 2)
                                : (reach + 8 + levels / 4) * unit * fabsl(want) + (dtype == KS_FP64 ? 1e-307L : 1e-37L);
     bound += 1.01L * values_roundoff(out) * fabsl(want) + 2 * values_floor(out);

@@ -82,6 +82,15 @@ static inline long double values_scale_long(long double x, int n)
     return n < -1022 || n > 1023 ? ldexpl(x, n) : x * (long double)values_scale(1, n);
 }
 
+/* log2l of a length; all elements of a tensor ask for the same one. */
+static inline long double values_levels(int64_t length)
+{
+    static int64_t last = 1;
+    static long double levels;
+    if (length != last) levels = log2l((long double)(last = length));
+    return levels;
+}
+
 /* The nearest of p-bit floats with exponents from least on, ties to even; for FP16 (11, -14) and BF16 (8, -126). */
 static inline double values_round(double x, int precision, int least)
 {
@@ -89,7 +98,7 @@ static inline double values_round(double x, int precision, int least)
     int exponent;
     (void)frexp(x, &exponent);
     const int ulp = (exponent - 1 < least ? least : exponent - 1) - precision + 1;
-    return values_scale(nearbyint(values_scale(x, -ulp)), ulp);
+    return values_scale(rint(values_scale(x, -ulp)), ulp);
 }
 
 static inline uint16_t values_pack(double x, int mantissa, int bias)
