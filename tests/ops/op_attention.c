@@ -495,6 +495,20 @@ static void several_tiles_and_blocks(void **state)
     }
 }
 
+/* More tiles than CTAs walk over, so that these have several each: 150 cases' are more than a large GPU has SMs. Heads have so many that tiles of
+ * several heads are mixed. */
+static void tiles_in_rounds(void **state)
+{
+    (void)state;
+    const int64_t kv_heads = values_cases(100) / 15 + 1;
+    if (!harnesses[1]) skip();
+    ks_spec spec =
+        spec_of(values_below(2) ? KS_FP16 : KS_BF16, (const int64_t[]){1, 2 * kv_heads, 1100, 40}, kv_heads, 1100, 40);
+    spec.params[KS_ATTENTION_CAUSAL].i = 1 + values_below(2);
+    spec.params[KS_ATTENTION_LSE].i = 1;
+    try_spec(&spec, VALUES_NORMAL, 60);
+}
+
 /* Decode of more parts than CTAs run at a time: a CTA has several parts of a key head, and several key heads, some without a key. Random
  * cases have fewer parts than a large GPU has CTAs. */
 static void many_parts(void **state)
@@ -692,6 +706,7 @@ int main(void)
         cmocka_unit_test(random_shapes_and_parameters),
         cmocka_unit_test(each_kernel),
         cmocka_unit_test(several_tiles_and_blocks),
+        cmocka_unit_test(tiles_in_rounds),
         cmocka_unit_test(many_parts),
         cmocka_unit_test(tiles_of_floats),
         cmocka_unit_test(layouts_and_ranks),
