@@ -3,8 +3,9 @@
 
 image.py [--keep]    --keep leaves the images in build-test/image
 
-Debian's base image comes from debootstrap, kept in the cache folder, so no registry is asked. The container runs in a network
-namespace of its own, where it may listen on all addresses:
+Debian's base image comes from debootstrap, kept in the cache folder, so no registry is asked. The stage that builds has ccache besides, and
+the host's folder of it: what earlier runs compiled need not be compiled again. The container runs in a network namespace of its own,
+where it may listen on all addresses:
   - it has the numeric user, and is reached on both ports although an option is given
   - the image's health check says 0, and 1 once the daemon stands still
   - version and revision are the tree's, in the labels and in --version; SIGTERM ends it with 0
@@ -32,7 +33,8 @@ ROOT = os.path.abspath(os.path.join(HERE, "..", ".."))
 FOLDER = os.path.join(ROOT, "build-test", "image")
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "kernserve", "debian-12")
 BUILDAH = ["buildah", "--root", FOLDER + "/root", "--runroot", FOLDER + "/run", "--storage-driver"]
-IMAGE = "localhost/kernserve:test"
+IMAGE, BUILD_BASE = "localhost/kernserve:test", "localhost/debian:12-ccache"
+CCACHE = os.environ.get("CCACHE_DIR") or os.path.join(os.path.dirname(os.path.dirname(CACHE)), "ccache")
 GROWTH_MB = 60
 CLONE_NEWNET, SIOCSIFFLAGS, IFF_UP = 0x40000000, 0x8914, 1
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -105,16 +107,22 @@ def build():
     buildah("add", "--quiet", container, CACHE, "/")
     buildah("commit", "--quiet", container, "localhost/debian:12")
     buildah("tag", "localhost/debian:12", "localhost/debian:12-slim")
+    enter = ("run", "--isolation", "chroot", "--network", "host", container, "--")
     try:
-        buildah("run", "--isolation", "chroot", "--network", "host", container, "--", "apt-get", "-q", "-o", "Acquire::Retries=2", "-o", "APT::Update::Error-Mode=any", "update")
+        buildah(*enter, "apt-get", "-q", "-o", "Acquire::Retries=2", "-o", "APT::Update::Error-Mode=any", "update")
+        buildah(*enter, "apt-get", "-q", "install", "-y", "--no-install-recommends", "ccache")
     except Fault as fault:
         raise Unable("apt-get in a container: %s" % fault) from None
+    buildah("config", "--env", "CCACHE_DIR=/ccache", "--env", "CCACHE_BASEDIR=/src", "--env", "CCACHE_NOHASHDIR=1", container)
+    buildah("commit", "--quiet", container, BUILD_BASE)
     buildah("rm", container)
+    os.makedirs(CCACHE, exist_ok=True)
     wrapper = os.path.join(FOLDER, "buildah")
     with open(wrapper, "w") as file:
         file.write('#!/bin/sh\nexec %s "$@"\n' % " ".join(BUILDAH))
     os.chmod(wrapper, 0o755)
     run(os.path.join(ROOT, "deploy", "image.sh"), "cpu", IMAGE, "--isolation", "chroot", "--network", "host", "--format", "docker", "--pull-never",
+        "--build-arg", "DEBIAN_BUILD=" + BUILD_BASE, "--volume", CCACHE + ":/ccache",
         env={**os.environ, "KS_ENGINE": wrapper}, timeout=550)
 
 
