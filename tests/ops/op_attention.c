@@ -599,6 +599,9 @@ static void nothing_at_all(void **state)
         ks_spec spec = spec_of(dtypes[d], (const int64_t[]){2, 2, 5, 16}, 1, 0, 16); /* no keys: zeros */
         spec.params[KS_ATTENTION_LSE].i = 1;
         try_spec(&spec, VALUES_NORMAL, 20);
+        spec = spec_of(dtypes[d], (const int64_t[]){1, 2, 1100, 16}, 1, 0, 16); /* no keys, and rows of many tiles */
+        spec.params[KS_ATTENTION_CAUSAL].i = 1;
+        try_spec(&spec, VALUES_NORMAL, 40);
         spec = spec_of(dtypes[d], (const int64_t[]){2, 2, 0, 16}, 1, 7, 16); /* no queries: nothing */
         try_spec(&spec, VALUES_NORMAL, 20);
         spec = spec_of(dtypes[d], (const int64_t[]){1, 0, 3, 16}, 0, 7, 16);

@@ -183,7 +183,7 @@ static void run_reference(const ks_spec *spec, const void *const *in, void *out)
     free(scratch);
 }
 
-/* Of those that there are on slots that are copied, or -1; mapped ones have only some of them. */
+/* The candidate that is tried, by its place in the list of slots that are copied; mapped slots list only some. -1: what the planner picks. */
 static int way_now = -1;
 
 static ks_status run_backend(int b, const ks_spec *spec, const void *const *in, void *out, ks_error *error)

@@ -16,7 +16,7 @@ enum {
     PART = 64,              /* keys */
     WHOLE = 128,            /* keys, at most, of rows that are not split: the merge would take longer than they do */
     STAGES = 4,             /* of a ring, at most */
-    MIXED_TILES = 8,        /* causal tiles of a head, at most, whose units follow each other */
+    UNMIXED_TILES = 8,      /* causal tiles of a head, at most, whose units follow each other */
     RING_BYTES = 72 << 10,  /* of one, about: two CTAs and more on an SM */
     MAPPED_AGAIN = 64 << 10 /* bytes that may be read more than once over the link */
 };
@@ -60,7 +60,8 @@ static bool takes_wgmma(const ks_chip *chip, const ks_attention_shape &s)
     const int64_t rows = s.group * s.queries, units = s.batches * s.kv_heads;
     return chip->capability == 90 && chip->encode_tiled && s.dtype != KS_FP32 && s.depth % 8 == 0 &&
            s.value_depth % 8 == 0 && rows > SPLIT_ROWS && units > 0 && s.keys > 0 &&
-           s.keys <= INT32_MAX - ATTENTION_WGMMA_ROWS && rows <= INT32_MAX / units; /* counted in 32 bits */
+           s.keys <= INT32_MAX - ATTENTION_WGMMA_ROWS &&
+           rows <= (INT32_MAX - ATTENTION_WGMMA_ROWS) / units; /* counted in 32 bits */
 }
 
 /* For which a kernel has an instance. */
@@ -150,7 +151,7 @@ static bool choose(const ks_chip *chip, const ks_attention_shape &s, attention_a
     if (!choose_memory(chip, s, c)) return false;
     if (c->wgmma) c->grid = least(c->grid, chip->sms); /* copies run ahead into a CTA's next tile */
     c->together = 1; /* neighbours that share keys gain more than the order, where heads have few tiles */
-    if (s.causal != KS_ATTENTION_ALL && s.queries > MIXED_TILES * c->tile)
+    if (c->wgmma && s.causal != KS_ATTENTION_ALL && s.queries > UNMIXED_TILES * c->tile)
         c->together = most(1, least(c->units, (int64_t)chip->l2_bytes / (s.keys * (s.depth + s.value_depth) * 2)));
     if (c->apart) /* a CTA's next piece is under way while it ends one: as many as run at a time */
         c->grid =
