@@ -1,7 +1,8 @@
 /* Owns      the form of the table: rows, chains of them by a hash, and a list of those that are free.
  * Interface placed.h
- * Threads   any: the lock, but for a chain that is empty. A row counts once it is used, which is written last; so a process that dies amid a
- *           change leaves chains that may be wrong, and rows that are right: `torn` says that the chains are to be made anew. */
+ * Threads   any: the lock, but for a chain that is empty, which none ever is whose names stay. A row counts once it is used, which is written
+ *           last; so a process that dies amid a change leaves chains that may be wrong, and rows that are right: `torn` says that the chains
+ *           are to be made anew. */
 #include "resident/placed.h"
 
 #include <inttypes.h>
@@ -63,23 +64,26 @@ static uint32_t chain_of(const char *tenant, const char *name, size_t length)
 
 /* --- the lock ----------------------------------------------------------------------------------------------------- */
 
+/* Aside, and then in place of the old ones. */
 static void make_chains(placed_table *table)
 {
+    static uint32_t first[BUCKETS]; /* the lock's */
     uint32_t count = 0;
     table->free = 0;
-    for (int i = 0; i < BUCKETS; i++) atomic_store(&table->chain[i], 0);
+    memset(first, 0, sizeof first);
     for (uint32_t i = table->fresh; i-- > 0;) {
         placed_row *row = &table->rows[i];
         if (atomic_load(&row->used)) {
-            _Atomic uint32_t *chain = &table->chain[chain_of(row->tenant, row->name, strlen(row->name))];
-            row->next = atomic_load(chain);
-            atomic_store(chain, i + 1);
+            uint32_t *chain = &first[chain_of(row->tenant, row->name, strlen(row->name))];
+            row->next = *chain;
+            *chain = i + 1;
             count++;
         } else {
             row->next = table->free;
             table->free = i + 1;
         }
     }
+    for (int i = 0; i < BUCKETS; i++) atomic_store(&table->chain[i], first[i]);
     atomic_store(&table->count, count);
 }
 
@@ -236,15 +240,14 @@ ks_status ks_placed_claim(const ks_placed *self, const char *tenant, const char 
         unlock(self, table);
         return ks_fail(error, KS_UNAVAILABLE, "tensor '%s' is being put on all devices: ask again", name);
     }
-    if (placing == KS_PLACED_GONE) remove_row(table, row);
-    if (is_free) {
+    if (placing == KS_PLACED_NOWHERE) {
         row = add(table, tenant, name);
-        *made = row != NULL;
         if (!row)
             status = ks_fail(error, KS_RESIDENT_FULL,
                              "%d tensors are each on one device alone, as many as there may be", KS_PLACED_MAX);
     }
-    if (*made) {
+    *made = is_free && row;
+    if (*made) { /* the row of a lost name stays where it is: no look-up misses it meanwhile */
         row->row = self->row;
         row->pid = self->pid;
         row->filled = false;

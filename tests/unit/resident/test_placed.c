@@ -1,5 +1,6 @@
 /* The table of names that one worker alone has: whose a name is, what is lost with a process, lists, its bounds, and a process that is killed
  * amid a change. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -136,6 +137,36 @@ static void it_is_lost_with_its_process(void **state)
     assert_int_equal(find(1, "", "W"), KS_PLACED_ELSEWHERE);
 }
 
+static _Atomic bool watched, missed;
+
+static void *watch(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&watched))
+        if (find(0, "", "W") == KS_PLACED_NOWHERE) atomic_store(&missed, true);
+    return NULL;
+}
+
+static void a_lost_name_is_somewhere_while_it_is_claimed(void **state)
+{
+    (void)state;
+    enum { RESTARTS = 100000 };
+    pthread_t thread;
+    assert_int_equal(put(1, "", "W"), KS_OK);
+    atomic_store(&watched, true);
+    assert_int_equal(pthread_create(&thread, NULL, watch, NULL), 0);
+    for (int i = 0; i < RESTARTS && !atomic_load(&missed); i++) {
+        self[1].pid++;
+        atomic_store(&workers->row[1].pid, self[1].pid);
+        ks_status status = KS_UNAVAILABLE;
+        while (status == KS_UNAVAILABLE) status = claim(1, "", "W");
+        assert_int_equal(status, KS_OK);
+    }
+    atomic_store(&watched, false);
+    pthread_join(thread, NULL);
+    assert_false(atomic_load(&missed));
+}
+
 static int list(int worker, const char *prefix, const char *after, int most, ks_tensor_entry *out, bool *more)
 {
     const ks_tenant tenant = {.name = ""};
@@ -263,6 +294,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_name_is_one_workers, open_table, close_table),
         cmocka_unit_test_setup_teardown(what_is_put_on_all_is_announced, open_table, close_table),
         cmocka_unit_test_setup_teardown(it_is_lost_with_its_process, open_table, close_table),
+        cmocka_unit_test_setup_teardown(a_lost_name_is_somewhere_while_it_is_claimed, open_table, close_table),
         cmocka_unit_test_setup_teardown(a_list_has_the_others, open_table, close_table),
         cmocka_unit_test_setup_teardown(it_has_a_bound, open_table, close_table),
         cmocka_unit_test_setup_teardown(a_process_that_is_killed_leaves_it_whole, open_table, close_table),
