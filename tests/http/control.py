@@ -69,11 +69,11 @@ def logging(run):
         run.want("log settings: " + name, status, answer.status)
         run.want("log settings: %s changes nothing" % name, changed, json.loads(run.ask("GET", "/v2/logging").body))
     run.ask("POST", "/v2/logging", {"log_info": False})
-    quiet = len(run.daemon.said())
-    run.ask("POST", "/v2/models/softmax/infer", one("softmax", [1, 2]))
-    time.sleep(0.3)
-    run.want("without log_info there is no line for a request", False, "model=softmax" in run.daemon.said()[quiet:])
+    run.ask("POST", "/v2/models/softmax/infer", one("softmax", [1, 2]), [("X-Request-Id", "silent")])
     run.want("log settings again", start, json.loads(run.ask("POST", "/v2/logging", {k: v for k, v in start.items() if k != "log_file"}).body))
+    run.ask("POST", "/v2/models/softmax/infer", one("softmax", [1, 2]), [("X-Request-Id", "told")])
+    run.want("with log_info there is a line for a request", True, bool(run.daemon.says('request_id="?told')))  # behind those of earlier ones
+    run.want("without log_info there is none", False, "silent" in run.daemon.said())
 
 
 def trace(run):
