@@ -15,9 +15,10 @@
 
 #include "cuda/attention/broken.cuh"
 #include "cuda/attention/common.cuh"
+#include "cuda/attention/wgmma_tiles.cuh"
 #include "cuda/common/ptx_sm90.cuh"
 
-enum { ATTENTION_WGMMA_ROWS = 128, ATTENTION_WGMMA_THREADS = 384 };
+enum { ATTENTION_WGMMA_THREADS = 384 };
 
 /* COLUMNS of the keys and of the values; those that a head has not are 0. */
 template <int COLUMNS>
@@ -26,8 +27,9 @@ struct attention_tile {
         WARPGROUPS = 2, CONSUMERS = 128 * WARPGROUPS;
     static constexpr int BOXES = COLUMNS / 64, BOX = KEYS * 128, OPERAND = BOXES * BOX; /* a box: 64 columns */
     static constexpr int STAGES = COLUMNS == 64 ? 4 : 2;
+    static constexpr int QUERIES = COLUMNS == 256 ? 1 : 2; /* places of a query: the next tile's comes meanwhile */
     static constexpr int QUERY_BOX = 64 * 128, QUERY_GROUP = BOXES * QUERY_BOX, QUERY = WARPGROUPS * QUERY_GROUP;
-    static constexpr int SHARED = 1024 + QUERY + STAGES * 2 * OPERAND;
+    static constexpr int SHARED = 1024 + QUERIES * QUERY + STAGES * 2 * OPERAND;
 };
 
 /* Of a tile by its columns. */
@@ -133,20 +135,6 @@ __device__ __forceinline__ bool attention_is_plain(const ks_attention_shape &s)
 {
     return s.softcap == 0 && !(s.masked && s.mask_dtype != KS_BOOL) && s.scale >= 1e-30 && s.scale <= 1e30;
 }
-
-/* Which keys a row takes. */
-struct attention_wgmma_takes {
-    struct {
-        int first, end;
-    } range;
-    int64_t mask;
-
-    __device__ __forceinline__ void set(const attention_row &r)
-    {
-        range = {(int)r.range.first, (int)r.range.end};
-        mask = r.mask;
-    }
-};
 
 template <class T, int COLUMNS>
 struct attention_group {
@@ -315,55 +303,6 @@ __device__ __forceinline__ void attention_clean(attention_group<T, COLUMNS> &min
     mm_barrier_sync<ATTENTION_BARRIER_ALL, TILE::CONSUMERS>();
 }
 
-/* --- tiles ----------------------------------------------------------------------------------------------------------- */
-
-/* Rows [row, stop) of a key head, the keys [first, end) that some of them take, and those that each takes. Counted in 32 bits, of which
- * registers are few. */
-struct attention_wgmma_tile {
-    int batch, kv_head, row, stop, keys, first, end, common_first, common_end;
-};
-
-/* A CTA's tile of a round, of which every other one goes the other way: what is longer comes first, so that this evens out. */
-__device__ __forceinline__ uint32_t attention_wgmma_at(uint32_t round)
-{
-    return round * gridDim.x + (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-}
-
-/* The longest tiles of all heads of a.together units come first, and units that share keys follow each other. */
-template <int KEYS>
-__device__ __forceinline__ attention_wgmma_tile attention_wgmma_tile_of(const ks_site &site, const attention_shape &a,
-                                                                        const ks_job_sides &job, uint32_t at)
-{
-    constexpr int ROWS = ATTENTION_WGMMA_ROWS;
-    const uint32_t all = (uint32_t)a.together * (uint32_t)a.tiles, heads = (uint32_t)a.heads, place = at / all;
-    const uint32_t units = min((uint32_t)a.together, (uint32_t)a.units - place * (uint32_t)a.together);
-    const uint32_t within = at - place * all, depth = within / (units * heads), rest = within - depth * units * heads;
-    const uint32_t unit = rest / heads, head = rest - unit * heads;
-    const uint32_t number = (uint32_t)a.unit + place * (uint32_t)a.together + unit;
-    attention_wgmma_tile t;
-    t.batch = (int)(number / (uint32_t)a.s.kv_heads);
-    t.kv_head = (int)(number - (uint32_t)t.batch * (uint32_t)a.s.kv_heads);
-    t.keys = (int)attention_keys(site, a, job, t.batch);
-    t.row = (int)head * (int)a.head_rows + ((int)((a.head_rows - 1) / ROWS) - (int)depth) * ROWS;
-    t.stop = min(t.row + ROWS, ((int)head + 1) * (int)a.head_rows);
-    const ks_attention_range span = attention_span<uint32_t>(a.s, t.row, t.stop - t.row, t.keys),
-                             common = attention_common<uint32_t>(a.s, t.row, t.stop - t.row, t.keys);
-    t.first = (int)span.first / KEYS * KEYS;
-    t.end = (int)span.end;
-    t.common_first = (int)common.first;
-    t.common_end = (int)common.end;
-    return t;
-}
-
-__device__ __forceinline__ attention_row attention_wgmma_row(const attention_shape &a, const attention_wgmma_tile &t,
-                                                             int row)
-{
-    attention_row r = attention_row_of<uint32_t>(a, t.batch, t.kv_head, min(row, t.stop - 1), t.keys);
-    r.there = row < t.stop;
-    if (!r.there) r.range.end = r.range.first;
-    return r;
-}
-
 /* A thread has half a row of the query. */
 template <class T, int COLUMNS>
 __device__ __forceinline__ void attention_load_query(const attention_shape &a, const ks_job_sides &job,
@@ -382,6 +321,11 @@ __device__ __forceinline__ void attention_load_query(const attention_shape &a, c
                       there ? from + vector * 8 : from, there);
     }
     mm_copy_commit();
+}
+
+/* All of the warpgroup's, for its products. */
+__device__ __forceinline__ void attention_await_query(int warpgroup)
+{
     mm_copy_wait<0>();
     mm_shared_publish();
     mm_barrier_sync_at((int)ATTENTION_BARRIER_GROUP + warpgroup, 128);
@@ -431,108 +375,131 @@ __device__ __forceinline__ void attention_fill_all(const ks_site &site, const at
     }
 }
 
-/* What a consumer knows of its tile. */
-template <int KEYS>
-struct attention_work {
-    attention_wgmma_tile tile;
-    int row; /* of this thread, the first one */
-    attention_wgmma_takes r[2];
+/* A tile, from its first block's products on, which are there, to the last ones of its values, which then are under way. */
+template <class T, int COLUMNS>
+__device__ __forceinline__ void attention_take_tile(const attention_shape &a, const ks_job_sides &job,
+                                                    const attention_work<attention_tile<COLUMNS>::KEYS> &w,
+                                                    attention_stages<COLUMNS> &ring, attention_group<T, COLUMNS> &mine,
+                                                    unsigned char *generic)
+{
+    using TILE = attention_tile<COLUMNS>;
+    const int warpgroup = threadIdx.x / 128, turn = (int)ATTENTION_BARRIER_TURN + warpgroup,
+              other = (int)ATTENTION_BARRIER_TURN + (warpgroup ^ 1);
+    const bool plain = attention_is_plain(a.s);
+    const float factor = (plain ? (float)a.s.scale : 1.0f) * ATTENTION_LOG2_E;
+    if (!plain || !w.is_whole(a, w.tile.first)) mine.select(a, job, w.r, w.tile.first, plain);
+    mine.weigh(factor);
+    mine.round_weights();
+    int first = w.tile.first + TILE::KEYS;
+#pragma unroll 1
+    for (; first < w.tile.end; first += TILE::KEYS) {
+        attention_stages<COLUMNS> before = ring;
+        ring.next();
+        before.wait_values();
+        if (w.leaves(a, first - TILE::KEYS))
+            attention_clean<T, COLUMNS>(mine, before.values(), generic + (before.values() - ring.memory));
+        ring.wait_keys();
+        mm_barrier_sync_at(turn, TILE::CONSUMERS);
+        mm_wgmma_settle(mine.sum);
+        mm_wgmma_fence();
+        mine.multiply(w.query, ring.keys());
+        mine.add_values(before.values());
+        mm_barrier_join_at(other, TILE::CONSUMERS);
+        mm_wgmma_wait<1>();
+        mm_wgmma_settle(mine.score);
+        ring.give_keys();
+        if (plain && w.is_whole(a, first)) {
+            mine.weigh(factor);
+            mm_wgmma_settle(mine.score); /* else the compiler weighs behind the wait */
+            mm_wgmma_wait<0>();
+            mm_wgmma_settle(mine.sum);
+        } else { /* behind the products, whose registers are needed */
+            mm_wgmma_wait<0>();
+            mm_wgmma_settle(mine.sum);
+            mine.select(a, job, w.r, first, plain);
+            mine.weigh(factor);
+        }
+        before.give_values();
+        mine.shrink_sums();
+        mine.round_weights();
+    }
+    ring.wait_values();
+    if (w.leaves(a, first - TILE::KEYS))
+        attention_clean<T, COLUMNS>(mine, ring.values(), generic + (ring.values() - ring.memory));
+    mm_wgmma_settle(mine.sum);
+    mm_wgmma_fence();
+    mine.add_values(ring.values());
+}
 
-    __device__ __forceinline__ attention_work(const ks_site &site, const attention_shape &a, const ks_job_sides &job,
-                                              uint32_t at)
-    {
-        const int lane_id = threadIdx.x % KS_WARP;
-        tile = attention_wgmma_tile_of<KEYS>(site, a, job, at);
-        row = tile.row + (int)threadIdx.x / KS_WARP * 16 + lane_id / 4;
-        for (int h = 0; h < 2; h++) r[h].set(attention_wgmma_row(a, tile, row + 8 * h));
-    }
-    /* Each row takes all keys of the block. */
-    __device__ __forceinline__ bool is_whole(const attention_shape &a, int first) const
-    {
-        return !a.s.masked && tile.common_first <= first && tile.common_end >= first + KEYS;
-    }
-    /* A key that is there is not taken by some row. */
-    __device__ __forceinline__ bool leaves(const attention_shape &a, int first) const
-    {
-        return a.s.masked || tile.common_first > first || tile.common_end < min(first + KEYS, (int)a.s.keys);
-    }
-};
-
+/* A tile's last products and the next one's first run while a tile is written, and the next one's query comes while its keys are gone over. */
 template <class T, int COLUMNS>
 __device__ __forceinline__ void attention_take_all(const ks_site &site, const attention_shape &a,
                                                    const ks_job_sides &job, unsigned queries,
                                                    attention_stages<COLUMNS> ring, unsigned char *generic)
 {
     using TILE = attention_tile<COLUMNS>;
+    using WORK = attention_work<TILE::KEYS>;
     const int warpgroup = threadIdx.x / 128, turn = (int)ATTENTION_BARRIER_TURN + warpgroup,
               other = (int)ATTENTION_BARRIER_TURN + (warpgroup ^ 1);
-    const bool plain = attention_is_plain(a.s);
-    const float unit = plain ? (float)a.s.scale : 1.0f, factor = unit * ATTENTION_LOG2_E;
-    const unsigned query = queries + warpgroup * TILE::QUERY_GROUP;
-    if (warpgroup == 1) mm_barrier_join_at(other, TILE::CONSUMERS);
+    const float unit = attention_is_plain(a.s) ? (float)a.s.scale : 1.0f;
     const uint32_t tiles = (uint32_t)(a.units * a.tiles);
+    attention_group<T, COLUMNS> mine;
+    unsigned query = queries + warpgroup * TILE::QUERY_GROUP;
+    const auto have = [&]() {
+        mm_wgmma_wait<0>();
+        mm_wgmma_settle(mine.score);
+        ring.give_keys();
+    };
+    const auto begin = [&]() {
+        attention_await_query(warpgroup); /* behind it all have read the one before */
+        ring.wait_keys();
+        mm_wgmma_fence();
+        mine.multiply(query, ring.keys());
+    };
+    if (warpgroup == 1) mm_barrier_join_at(other, TILE::CONSUMERS);
+    uint32_t round = 0, at = attention_wgmma_at(0);
+    attention_wgmma_tile tile = {};
+    bool more = at < tiles;
+    if (more) {
+        tile = attention_wgmma_tile_of<TILE::KEYS>(site, a, job, at);
+        attention_load_query<T, COLUMNS>(a, job, tile, warpgroup, query);
+        begin();
+        have();
+    }
 #pragma unroll 1
-    for (uint32_t round = 0, at; (at = attention_wgmma_at(round)) < tiles; round++) {
-        const attention_work<TILE::KEYS> w(site, a, job, at);
-        attention_group<T, COLUMNS> mine;
-        mine.clear();
-        if (w.tile.first < w.tile.end) {
-            attention_load_query<T, COLUMNS>(a, job, w.tile, warpgroup, query);
-            ring.wait_keys();
-            mm_wgmma_fence();
-            mine.multiply(query, ring.keys());
-            mm_wgmma_wait<0>();
-            mm_wgmma_settle(mine.score);
-            ring.give_keys();
-            if (!plain || !w.is_whole(a, w.tile.first)) mine.select(a, job, w.r, w.tile.first, plain);
-            mine.weigh(factor);
-            mine.round_weights();
-            int first = w.tile.first + TILE::KEYS;
-#pragma unroll 1
-            for (; first < w.tile.end; first += TILE::KEYS) {
-                attention_stages<COLUMNS> before = ring;
-                ring.next();
-                before.wait_values();
-                if (w.leaves(a, first - TILE::KEYS))
-                    attention_clean<T, COLUMNS>(mine, before.values(), generic + (before.values() - ring.memory));
-                ring.wait_keys();
-                mm_barrier_sync_at(turn, TILE::CONSUMERS);
-                mm_wgmma_settle(mine.sum);
-                mm_wgmma_fence();
-                mine.multiply(query, ring.keys());
-                mine.add_values(before.values());
-                mm_barrier_join_at(other, TILE::CONSUMERS);
-                mm_wgmma_wait<1>();
-                mm_wgmma_settle(mine.score);
-                ring.give_keys();
-                if (plain && w.is_whole(a, first)) {
-                    mine.weigh(factor);
-                    mm_wgmma_settle(mine.score); /* else the compiler weighs behind the wait */
-                    mm_wgmma_wait<0>();
-                    mm_wgmma_settle(mine.sum);
-                } else { /* behind the products, whose registers are needed */
-                    mm_wgmma_wait<0>();
-                    mm_wgmma_settle(mine.sum);
-                    mine.select(a, job, w.r, first, plain);
-                    mine.weigh(factor);
-                }
-                before.give_values();
-                mine.shrink_sums();
-                mine.round_weights();
+    while (more) {
+        const WORK w(a, tile, query);
+        at = attention_wgmma_at(++round);
+        more = at < tiles;
+        if constexpr (TILE::QUERIES == 2) {
+            query = queries + (round & 1) * TILE::QUERY + warpgroup * TILE::QUERY_GROUP;
+            if (more) {
+                tile = attention_wgmma_tile_of<TILE::KEYS>(site, a, job, at);
+                attention_load_query<T, COLUMNS>(a, job, tile, warpgroup, query);
             }
-            ring.wait_values();
-            if (w.leaves(a, first - TILE::KEYS))
-                attention_clean<T, COLUMNS>(mine, ring.values(), generic + (ring.values() - ring.memory));
-            mm_wgmma_settle(mine.sum);
-            mm_wgmma_fence();
-            mine.add_values(ring.values());
-            mm_wgmma_wait<0>();
-            mm_wgmma_settle(mine.sum);
-            ring.give_values();
-            ring.next();
-            mine.end();
         }
-        attention_put_group<T, COLUMNS>(a, job, w.tile, w.row, unit, mine);
+        mine.clear();
+        attention_take_tile<T, COLUMNS>(a, job, w, ring, mine, generic);
+        const attention_stages<COLUMNS> before = ring;
+        ring.next();
+        if constexpr (TILE::QUERIES == 1) {
+            mm_barrier_sync_at((int)ATTENTION_BARRIER_GROUP + warpgroup, 128); /* all have read the query */
+            if (more) {
+                tile = attention_wgmma_tile_of<TILE::KEYS>(site, a, job, at);
+                attention_load_query<T, COLUMNS>(a, job, tile, warpgroup, query);
+            }
+        }
+        mm_wgmma_wait<0>();
+        mm_wgmma_settle(mine.sum);
+        before.give_values();
+        mine.end();
+        if (more) { /* the compiler lets products wait for each other that are under way where branches meet (C7515) */
+            begin();
+            attention_put_group<T, COLUMNS>(a, job, w.tile, w.row, unit, mine);
+            have();
+        } else {
+            attention_put_group<T, COLUMNS>(a, job, w.tile, w.row, unit, mine);
+        }
     }
     if (warpgroup == 0) mm_barrier_sync_at(turn, TILE::CONSUMERS);
 }
@@ -549,7 +516,8 @@ __global__ void __launch_bounds__(ATTENTION_WGMMA_THREADS, 1)
     __shared__ uint64_t barriers[TILE::STAGES * 4];
     const ks_job_sides job = site.only;
     unsigned char *const dynamic = (unsigned char *)ks_dynamic;
-    const unsigned at = mm_shared_address(dynamic), queries = (at + 1023) & ~1023u, stages = queries + TILE::QUERY;
+    const unsigned at = mm_shared_address(dynamic), queries = (at + 1023) & ~1023u,
+                   stages = queries + TILE::QUERIES * TILE::QUERY;
     const attention_stages<COLUMNS> ring(stages, mm_shared_address(barriers));
     if (a.starts) ks_start(site);
     if (threadIdx.x == 0) ring.make();
