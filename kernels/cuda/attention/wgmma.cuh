@@ -6,7 +6,8 @@
  *            while the other one weighs
  *
  * Threads  384: the consumers, then the producer's warpgroup, which gives its registers away.
- * Memory   dynamic: each warpgroup's query, then the stages, each a block of keys and of values; rows of 128 bytes, swizzled.
+ * Memory   dynamic: each warpgroup's query (up to 128 columns the next one's, too), then the stages, each a block of keys and of values; rows
+ *          of 128 bytes, swizzled.
  * Numbers  products and sums FP32; weights are rounded to the values' datatype, their sum is of the weights before. Where a score is a
  *          product times a scale, that and the step to powers of two are one rounding.
  * Source   Shah and others, "FlashAttention-3", 2024, arXiv:2407.08608. */
@@ -431,7 +432,7 @@ __device__ __forceinline__ void attention_take_tile(const attention_shape &a, co
     mine.add_values(ring.values());
 }
 
-/* A tile's last products and the next one's first run while a tile is written, and the next one's query comes while its keys are gone over. */
+/* While a tile's keys are gone over the next one's query comes, whose first products run while the tile is written. */
 template <class T, int COLUMNS>
 __device__ __forceinline__ void attention_take_all(const ks_site &site, const attention_shape &a,
                                                    const ks_job_sides &job, unsigned queries,

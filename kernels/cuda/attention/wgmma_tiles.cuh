@@ -8,8 +8,7 @@
 
 enum { ATTENTION_WGMMA_ROWS = 128 };
 
-/* Rows [row, stop) of a key head, the keys [first, end) that some of them take, and those that each takes. Counted in 32 bits, of which
- * registers are few. */
+/* Rows [row, stop) of a key head, the keys [first, end) that some of them take, and those that each takes. */
 struct attention_wgmma_tile {
     int batch, kv_head, row, stop, keys, first, end, common_first, common_end;
 };
